@@ -1,0 +1,1 @@
+"""The stateful service: scheduler, KV cache, executor, model runner, sampler."""

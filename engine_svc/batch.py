@@ -1,0 +1,96 @@
+"""The immutable plan of one step, from scheduler to worker, and what comes back.
+
+The worker keeps each request's tokens, block table and sampling state under its `key` between steps,
+so a plan carries only what is new: requests that join, blocks that were appended, keys that left.
+A preempted request leaves, and joins again later with its output so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine_svc.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A request that joins the worker in this step."""
+
+    key: int  # unique among all requests the engine ever ran
+    choice: int  # the random stream, with the seed
+    prompt_token_ids: tuple[int, ...]
+    output_token_ids: tuple[int, ...]  # of earlier attempts, or before a preemption
+    sampling: SamplingParams
+    block_ids: tuple[int, ...]  # cached prefix blocks; blocks for this step's tokens are in its chunk
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledChunk:
+    """Tokens [first_position, first_position + num_tokens) of one request, to be computed now.
+
+    `samples` is set where the chunk reaches the request's last known token, so that the next token
+    is sampled from its logits.
+    """
+
+    key: int
+    first_position: int
+    num_tokens: int
+    new_block_ids: tuple[int, ...]  # appended to the request's block table before the step
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledBatch:
+    """One step. Removals come first, then joins, then the chunks in order (decodes before prefills)."""
+
+    step: int
+    removed: tuple[int, ...]
+    joined: tuple[NewRequest, ...]
+    chunks: tuple[ScheduledChunk, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step, over all requests."""
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probabilities at one position: of the token itself, its rank, and the likeliest tokens."""
+
+    logprob: float
+    rank: int  # 1 is the likeliest
+    top_token_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """The token sampled for one request."""
+
+    key: int
+    token_id: int
+    logprobs: TokenLogprobs | None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobsPart:
+    """Log-probabilities of prompt positions [first_position, first_position + len(entries))."""
+
+    key: int
+    first_position: int
+    entries: tuple[TokenLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """What a step produced: one token for each chunk that samples, in the chunks' order.
+
+    `failed` holds the keys whose logits were not finite, with a message; they have no token.
+    """
+
+    tokens: tuple[SampledToken, ...]
+    prompt_logprobs: tuple[PromptLogprobsPart, ...] = ()
+    failed: tuple[tuple[int, str], ...] = ()
