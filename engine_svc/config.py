@@ -1,0 +1,142 @@
+"""What an engine was asked to be, one small immutable record per concern.
+
+The records come from parsed flags (`octavo.flags`) and are never changed; what start-up decides (the
+context length that fits, the number of blocks) lives in records of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DTYPE_ALIASES = {"half": "float16", "float": "float32"}
+_DEFAULT_BATCHED_TOKENS = 2048
+
+
+class ConfigError(ValueError):
+    """Flags that contradict each other; the message names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Which model, and how it is shown and run."""
+
+    path: Path
+    served_names: tuple[str, ...]  # empty: the model's own
+    dtype: str  # auto, or a torch name
+    max_model_len: int | None
+    use_generation_config: bool
+    threads: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """The KV pool."""
+
+    block_size: int  # tokens
+    memory_bytes: int | None
+    num_blocks: int | None
+    prefix_caching: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchConfig:
+    """What runs together and what may wait."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int | None
+    target_step_seconds: float
+    chunked_prefill: bool
+    accepts_priority: bool
+    max_num_queued_reqs: int
+    max_num_queued_tokens: int
+
+    def batched_tokens(self, model_len: int) -> int:
+        """Most tokens of a step for contexts of `model_len` tokens. Raises ConfigError."""
+        given = self.max_num_batched_tokens
+        if self.chunked_prefill:
+            budget = given or max(_DEFAULT_BATCHED_TOKENS, self.max_num_seqs)
+        else:
+            budget = given or max(model_len, self.max_num_seqs)
+            if budget < model_len:
+                raise ConfigError(
+                    f"without chunked prefill a prompt is one step: --max-num-batched-tokens {budget} "
+                    f"is below the context length {model_len}; raise it, lower --max-model-len, or "
+                    "drop --no-enable-chunked-prefill"
+                )
+        if budget < self.max_num_seqs:
+            raise ConfigError(
+                f"--max-num-batched-tokens {budget} is below --max-num-seqs {self.max_num_seqs}: "
+                "a step could not give every running choice one token"
+            )
+        return budget
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """The process around the engine. Durations are in seconds."""
+
+    listen: str
+    shutdown_timeout: float
+    stall_timeout: float
+    exit_with_parent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """What requests may ask for beyond what the model itself allows."""
+
+    max_logprobs: int
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of the above, as parsed."""
+
+    model: ModelConfig
+    cache: CacheConfig
+    batch: BatchConfig
+    service: ServiceConfig
+    requests: RequestPolicy
+
+
+def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
+    """Sorts click's parameters (`engine_options` and `process_options`) into records."""
+    dtype = params["dtype"]
+    return Settings(
+        model=ModelConfig(
+            path=path,
+            served_names=tuple(params["served_model_name"]),
+            dtype=_DTYPE_ALIASES.get(dtype, dtype),
+            max_model_len=params["max_model_len"],
+            use_generation_config=params["generation_config"] == "auto",
+            threads=params["threads"],
+        ),
+        cache=CacheConfig(
+            block_size=params["block_size"],
+            memory_bytes=params["kv_cache_memory_bytes"],
+            num_blocks=params["num_gpu_blocks_override"],
+            prefix_caching=params["enable_prefix_caching"],
+        ),
+        batch=BatchConfig(
+            max_num_seqs=params["max_num_seqs"],
+            max_num_batched_tokens=params["max_num_batched_tokens"],
+            target_step_seconds=params["target_step_seconds"],
+            chunked_prefill=params["enable_chunked_prefill"],
+            accepts_priority=params["scheduling_policy"] == "priority",
+            max_num_queued_reqs=params["max_num_queued_reqs"],
+            max_num_queued_tokens=params["max_num_queued_tokens"],
+        ),
+        service=ServiceConfig(
+            listen=params["listen"],
+            shutdown_timeout=params["shutdown_timeout"],
+            stall_timeout=params["stall_timeout"],
+            exit_with_parent=params["exit_with_parent"],
+        ),
+        requests=RequestPolicy(max_logprobs=params["max_logprobs"], seed=params["seed"]),
+    )

@@ -1,0 +1,241 @@
+"""Plans memory before anything is loaded, so that what cannot fit is refused rather than killed.
+
+    ├────────────────────────── available ──────────────────────────┤
+    ├── weights ──┤── activations ──┤── KV pool ──┤──── left free ───┤
+
+Available is what the system has free or what the tightest cgroup above this process still allows,
+whichever is less. Page cache that the kernel can drop counts as free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernels.backend import MemoryNeeds
+    from kernels.spec import DecoderSpec
+
+# The rest is for the page cache, other processes, and the fragmentation of ours.
+_DEFAULT_POOL_SHARE = 0.5
+_DEFAULT_POOL_LIMIT = 4 << 30
+
+
+class DoesNotFitError(Exception):
+    """The model, or one context of it, does not fit; the message has both numbers and the flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableMemory:
+    """Bytes that this process may still take, and what sets the bound."""
+
+    num_bytes: int
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """What was asked of the pool; None is unasked. Lengths are in tokens."""
+
+    block_size: int
+    max_num_seqs: int
+    model_len: int  # the model's own limit
+    max_model_len: int | None
+    memory_bytes: int | None
+    num_blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where the memory goes. Sizes are in bytes unless named otherwise."""
+
+    available: AvailableMemory
+    weights: int
+    activations: int
+    kv_per_block: int
+    block_size: int  # tokens
+    num_blocks: int
+    max_model_len: int  # tokens
+    notices: tuple[str, ...] = ()
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the KV pool."""
+        return self.num_blocks * self.kv_per_block
+
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens that the KV pool holds."""
+        return self.num_blocks * self.block_size
+
+    @property
+    def max_concurrency(self) -> float:
+        """How many contexts of full length the pool holds."""
+        return self.num_blocks / blocks_for(self.max_model_len, self.block_size)
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold `num_tokens` tokens."""
+    return -(-num_tokens // block_size)
+
+
+def available_memory(system_available: int, root: Path = Path("/")) -> AvailableMemory:
+    """The least of `system_available` (MemAvailable) and every cgroup limit minus its use.
+
+    `root` is where /proc and /sys are. Files: kernel documentation, cgroup-v2.rst and
+    cgroup-v1/memory.rst.
+    """
+    found = AvailableMemory(system_available, "available system memory")
+    for directory, limit_name, use_name, cache_key in _cgroup_directories(root):
+        limit = _read_number(directory / limit_name)
+        use = _read_number(directory / use_name)
+        if limit is None or use is None:
+            continue
+        working_set = max(0, use - _read_statistic(directory / "memory.stat", cache_key))
+        left = max(0, limit - working_set)
+        if left < found.num_bytes:
+            found = AvailableMemory(left, f"left of the cgroup limit of {format_bytes(limit)}")
+    return found
+
+
+def _cgroup_directories(root: Path) -> list[tuple[Path, str, str, str]]:
+    """Directories of this process's memory cgroup and of all above it, with their file names."""
+    try:
+        membership = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in membership:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mounts = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
+            names = ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            mounts = [root / "sys/fs/cgroup/memory"]
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        # A container may see its own group mounted as the root while its path names the host's.
+        relative = PurePosixPath(path.lstrip("/"))
+        for mount in mounts:
+            found += [(mount / level, *names) for level in (relative, *relative.parents)]
+    return found
+
+
+def _read_number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None  # "max" is no limit
+
+
+def _read_statistic(path: Path, key: str) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(value) for name, value in map(str.split, lines) if name == key), 0)
+
+
+def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolRequest) -> MemoryPlan:
+    """Sizes the KV pool and, where none was asked for, the context length.
+
+    Raises DoesNotFitError when the weights, the pool as asked for, or one context do not fit.
+    """
+    fixed = needs.weights + needs.activations
+    room = available.num_bytes - fixed
+    if room < needs.kv_per_block:
+        raise DoesNotFitError(
+            f"the model takes {format_bytes(fixed)} ({format_bytes(needs.weights)} of weights, "
+            f"{format_bytes(needs.activations)} of activations), but {_describe(available)}; "
+            "raise the memory limit, choose a smaller or quantised model, or lower "
+            "--max-num-batched-tokens"
+        )
+    wanted_len = min(pool.max_model_len or pool.model_len, pool.model_len)
+    context_blocks = blocks_for(wanted_len, pool.block_size)
+    if pool.memory_bytes is not None and pool.memory_bytes < needs.kv_per_block:
+        raise DoesNotFitError(
+            f"a KV block of {pool.block_size} tokens takes {needs.kv_per_block} bytes, more than "
+            f"the pool's {pool.memory_bytes}; raise --kv-cache-memory-bytes"
+        )
+    useful_blocks = context_blocks * pool.max_num_seqs  # more could never be used by requests
+    num_blocks = min(_asked_blocks(needs, room, pool, context_blocks), useful_blocks)
+    plan = MemoryPlan(
+        available=available,
+        weights=needs.weights,
+        activations=needs.activations,
+        kv_per_block=needs.kv_per_block,
+        block_size=pool.block_size,
+        num_blocks=num_blocks,
+        max_model_len=wanted_len,
+    )
+    if plan.pool_bytes > room:
+        flag = "--num-gpu-blocks-override" if pool.num_blocks else "--kv-cache-memory-bytes"
+        raise DoesNotFitError(
+            f"the KV pool of {format_bytes(plan.pool_bytes)} beside {format_bytes(fixed)} of model "
+            f"takes {format_bytes(plan.pool_bytes + fixed)}, but {_describe(available)}; lower {flag}"
+        )
+    if num_blocks >= context_blocks:
+        return plan
+    if pool.max_model_len is not None:
+        need = context_blocks * needs.kv_per_block
+        raise DoesNotFitError(
+            f"one context of {wanted_len} tokens needs {format_bytes(need)} of KV cache, but the "
+            f"pool has {format_bytes(plan.pool_bytes)}, which is {plan.pool_tokens} tokens; lower "
+            "--max-model-len or raise --kv-cache-memory-bytes"
+        )
+    notice = (
+        f"context length reduced from {wanted_len} to the {plan.pool_tokens} tokens that the KV pool "
+        "holds; --kv-cache-memory-bytes enlarges the pool"
+    )
+    return replace(plan, max_model_len=plan.pool_tokens, notices=(notice,))
+
+
+def _asked_blocks(needs: MemoryNeeds, room: int, pool: PoolRequest, context_blocks: int) -> int:
+    """Blocks of the pool before it is bounded by its use; `room` is in bytes."""
+    if pool.num_blocks is not None:
+        return pool.num_blocks
+    if pool.memory_bytes is not None:
+        return pool.memory_bytes // needs.kv_per_block
+    share = min(int(room * _DEFAULT_POOL_SHARE), _DEFAULT_POOL_LIMIT) // needs.kv_per_block
+    if pool.max_model_len is not None:
+        # A length that was asked for may take all the room, beyond the default share.
+        return max(share, min(context_blocks, room // needs.kv_per_block))
+    return max(share, 1)
+
+
+def summary_lines(plan: MemoryPlan, spec: DecoderSpec, element_bytes: int) -> list[str]:
+    """The plan for people: sizes, the arithmetic of a token's KV, and how many contexts fit.
+
+    `element_bytes` is the size of one KV element.
+    """
+    per_token = plan.kv_per_block // plan.block_size
+    factors = (2, spec.num_layers, spec.num_kv_heads, spec.head_dim, element_bytes)
+    arithmetic = ""
+    if per_token == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * element_bytes:
+        arithmetic = " = {} (K, V) × {} layers × {} KV heads × {} elements × {} bytes".format(
+            *factors
+        )
+    return [
+        f"memory: {_describe(plan.available)}; weights {format_bytes(plan.weights)}, activations up "
+        f"to {format_bytes(plan.activations)}, KV pool {format_bytes(plan.pool_bytes)}",
+        f"KV per token: {per_token:,} bytes{arithmetic}",
+        f"KV pool: {plan.num_blocks:,} blocks of {plan.block_size} tokens = {plan.pool_tokens:,} "
+        "tokens",
+        f"Maximum concurrency for {plan.max_model_len:,} tokens per request: "
+        f"{plan.max_concurrency:.2f}x",
+    ]
+
+
+def format_bytes(count: int) -> str:
+    """A byte count for people, in binary units, for example "1.50 GiB"."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.2f} {unit}"
+    return f"{count} bytes"
+
+
+def _describe(available: AvailableMemory) -> str:
+    return f"{format_bytes(available.num_bytes)} is free ({available.bound})"

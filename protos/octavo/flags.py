@@ -1,0 +1,249 @@
+"""The engine's command-line flags, declared once for every command that starts an engine.
+
+`octavo serve` parses them, turns the values back into arguments with `engine_args` and hands those to
+its child `python -m engine_svc`, which parses the same declarations. Names and meanings are vLLM's
+where vLLM has the flag. Each flag is also read from `OCTAVO_<NAME>`; the command line wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_MAX_TOKENS = 1 << 24  # no served context or step comes near it, and sums stay far from overflow
+_MAX_BYTES = 1 << 48
+
+# One entry per flag: its declaration, then what click.option takes.
+_ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "--served-model-name",
+        {
+            "multiple": True,
+            "help": "Name that clients ask for; repeat it for aliases, the first is shown. "
+            "Default: the model as it was named on the command line.",
+        },
+    ),
+    (
+        "--dtype",
+        {
+            "type": click.Choice(["auto", "bfloat16", "float16", "half", "float32", "float"]),
+            "default": "auto",
+            "help": "Type of activations, KV cache and dense weights. auto: the checkpoint's, or "
+            "float32 on a CPU without native 16-bit arithmetic.",
+        },
+    ),
+    (
+        "--max-model-len",
+        {
+            "type": click.IntRange(1, _MAX_TOKENS),
+            "help": "Most tokens of prompt and output together. Default: the model's own, or what "
+            "the KV pool holds if that is less.",
+        },
+    ),
+    (
+        "--max-num-seqs",
+        {
+            "type": click.IntRange(1, 4096),
+            "default": 32,
+            "help": "Most choices that run together.",
+        },
+    ),
+    (
+        "--max-num-batched-tokens",
+        {
+            "type": click.IntRange(1, _MAX_TOKENS),
+            "help": "Most tokens computed in one step. Default: 2048, or the context length "
+            "without chunked prefill.",
+        },
+    ),
+    (
+        "--target-step-seconds",
+        {
+            "type": click.FloatRange(0.001, 60.0),
+            "default": 0.1,
+            "help": "Duration that a step is sized for, so that a long prompt does not stall "
+            "running streams.",
+        },
+    ),
+    (
+        "--block-size",
+        {"type": click.IntRange(1, 256), "default": 16, "help": "Tokens in a KV block."},
+    ),
+    (
+        "--kv-cache-dtype",
+        {
+            "type": click.Choice(["auto"]),
+            "default": "auto",
+            "help": "Type of the KV cache; auto is --dtype.",
+        },
+    ),
+    (
+        "--kv-cache-memory-bytes",
+        {
+            "type": click.IntRange(1, _MAX_BYTES),
+            "help": "Bytes of the KV pool. Default: half of the memory left beside weights and "
+            "activations, at most 4 GiB and no more than --max-num-seqs full contexts use.",
+        },
+    ),
+    (
+        "--num-gpu-blocks-override",
+        {
+            "type": click.IntRange(1, _MAX_TOKENS),
+            "help": "Blocks of the KV pool, whatever the device; overrides "
+            "--kv-cache-memory-bytes.",
+        },
+    ),
+    (
+        "--gpu-memory-utilization",
+        {
+            "type": click.FloatRange(0.0, 1.0, min_open=True),
+            "default": 0.9,
+            "help": "Share of a GPU's free memory that may be used. No effect on a CPU.",
+        },
+    ),
+    (
+        "--enable-prefix-caching/--no-enable-prefix-caching",
+        {"default": True, "help": "Reuse KV blocks of common prompt prefixes."},
+    ),
+    (
+        "--enable-chunked-prefill/--no-enable-chunked-prefill",
+        {"default": True, "help": "Compute long prompts in several steps."},
+    ),
+    (
+        "--scheduling-policy",
+        {
+            "type": click.Choice(["fcfs", "priority"]),
+            "default": "priority",
+            "help": "priority: lower values first, then by arrival. fcfs: by arrival alone; a "
+            "request that sets a priority is refused.",
+        },
+    ),
+    (
+        "--max-num-queued-reqs",
+        {
+            "type": click.IntRange(0, 1_000_000),
+            "default": 1024,
+            "help": "Most choices that wait; beyond, requests are refused with RESOURCE_EXHAUSTED.",
+        },
+    ),
+    (
+        "--max-num-queued-tokens",
+        {
+            "type": click.IntRange(1, 1 << 32),
+            "default": 1 << 20,
+            "help": "Most uncomputed tokens of waiting choices; beyond, requests are refused.",
+        },
+    ),
+    (
+        "--max-logprobs",
+        {
+            "type": click.IntRange(0, 1024),
+            "default": 20,
+            "help": "Most log-probabilities per position that a request may ask for.",
+        },
+    ),
+    (
+        "--seed",
+        {
+            "type": click.IntRange(0, (1 << 64) - 1),
+            "help": "Makes the seeds of requests that give none repeat from run to run, in order "
+            "of arrival. Default: they are drawn from the system's entropy.",
+        },
+    ),
+    (
+        "--generation-config",
+        {
+            "type": click.Choice(["auto", "vllm"]),
+            "default": "auto",
+            "help": "Sampling defaults. auto: the model's generation_config. vllm: neutral ones.",
+        },
+    ),
+    (
+        "--threads",
+        {
+            "type": click.IntRange(1, 1024),
+            "help": "Threads that compute. Default: the cores this process may use.",
+        },
+    ),
+    (
+        "--shutdown-timeout",
+        {
+            "type": click.FloatRange(0.0, 86_400.0),
+            "default": 30.0,
+            "help": "Seconds that running requests get to finish after SIGTERM.",
+        },
+    ),
+    (
+        "--stall-timeout",
+        {
+            "type": click.FloatRange(0.1, 86_400.0),
+            "default": 60.0,
+            "help": "Seconds without progress of a pending step after which health fails.",
+        },
+    ),
+)
+
+# For commands that are an engine, rather than start one: serve chooses these for its child.
+_PROCESS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "--listen",
+        {
+            "default": "127.0.0.1:50061",
+            "help": "Where to serve gRPC: host:port or unix:/path.",
+        },
+    ),
+    (
+        "--exit-with-parent",
+        {"is_flag": True, "help": "Die with the process that started this one."},
+    ),
+)
+
+
+def _environment_name(declaration: str) -> str:
+    return "OCTAVO_" + declaration.split("/")[0].lstrip("-").replace("-", "_").upper()
+
+
+def _keywords(declaration: str, settings: dict[str, Any]) -> dict[str, Any]:
+    shown = {"envvar": _environment_name(declaration), "show_envvar": True}
+    return shown | {"show_default": settings.get("default") is not None} | settings
+
+
+def _apply(flags: tuple[tuple[str, dict[str, Any]], ...], command: _Command) -> _Command:
+    for declaration, settings in reversed(flags):
+        command = click.option(declaration, **_keywords(declaration, settings))(command)
+    return command
+
+
+def engine_options(command: _Command) -> _Command:
+    """Decorates a click command with every flag that shapes an engine."""
+    return _apply(_ENGINE_FLAGS, command)
+
+
+def process_options(command: _Command) -> _Command:
+    """Decorates a click command that becomes an engine with where it listens and when it ends."""
+    return _apply(_PROCESS_FLAGS, command)
+
+
+def engine_args(params: Mapping[str, Any]) -> list[str]:
+    """The arguments that make an engine parse `params` again, for a child process.
+
+    Keys are click's parameter names; absent and None values are left out, and so are keys that are
+    not the engine's.
+    """
+    arguments: list[str] = []
+    for declaration, settings in _ENGINE_FLAGS:
+        option = click.Option([declaration], **_keywords(declaration, settings))
+        value = params.get(option.name or "")
+        if value is None:
+            continue
+        if option.is_flag:
+            arguments += option.opts if value else option.secondary_opts
+        elif option.multiple:
+            arguments += [f"{declaration}={item}" for item in value]
+        else:
+            arguments.append(f"{declaration}={value}")
+    return arguments
