@@ -1,0 +1,71 @@
+# Everything a developer or a new user does. `make serve` and `make test` set up all they need.
+
+PYTHON ?= python3
+MODEL ?= smollm2
+SERVE_ARGS ?=
+TEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/*.cpp kernels/cpu/*.h)
+
+.PHONY: install serve test check format proto proto-base bench system-deps clean
+
+install: $(VENV)/.serve ## What serving needs.
+
+serve: $(VENV)/.serve ## Serve MODEL (default: a small model from PyPI) on ports 8000 and 50051.
+	$(BIN)/octavo serve $(MODEL) $(SERVE_ARGS)
+
+test: $(VENV)/.test ## Install what the tests need and run them all.
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TEST_ARGS)
+
+check: $(VENV)/.test ## Format, lint, types, import rules, contracts, generated files.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	PYTHONPATH=protos:. $(BIN)/lint-imports
+	cd protos && ../$(BIN)/buf lint
+	cd protos && ../$(BIN)/buf breaking --against released.binpb
+	cd protos && ../$(BIN)/buf format --diff --exit-code
+	PATH="$(CURDIR)/$(BIN):$$PATH" protos/generate.sh --check
+	$(BIN)/clang-format --dry-run --Werror kernels/cpu/*.cpp kernels/cpu/*.h
+
+format: $(VENV)/.test ## Format everything.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	cd protos && ../$(BIN)/buf format -w
+	$(BIN)/clang-format -i kernels/cpu/*.cpp kernels/cpu/*.h
+
+proto: $(VENV)/.test ## Regenerate stubs and the HTTP adapter from the protos.
+	PATH="$(CURDIR)/$(BIN):$$PATH" protos/generate.sh
+
+proto-base: $(VENV)/.test ## At a release: make today's protos what later changes must not break.
+	cd protos && ../$(BIN)/buf build -o released.binpb
+
+bench: $(VENV)/.test ## Measure a fresh server of MODEL; prints a table, writes bench.json and bench.png.
+	tests/bench/run.sh $(MODEL)
+
+system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus.
+	apt-get update -qq
+	command -v g++ >/dev/null || apt-get install -y -qq --no-install-recommends g++
+	command -v node >/dev/null || apt-get install -y -qq --no-install-recommends nodejs npm
+	command -v promtool >/dev/null || RUNLEVEL=1 apt-get install -y -qq --no-install-recommends prometheus
+
+clean: ## Forget the environment and everything built.
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/.pip:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade pip
+	touch $@
+
+# torch goes first and alone: its pinned build is then what everything else finds installed.
+$(VENV)/.serve: $(VENV)/.pip $(SOURCES)
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install -c constraints.txt -e '.[engine]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.serve
+	$(PIP) install -c constraints.txt -e '.[engine,bench]' --group dev --group test
+	touch $@

@@ -1,0 +1,1 @@
+"""The public API's handlers: public messages in, the generation pipeline, public messages out."""

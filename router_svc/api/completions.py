@@ -1,0 +1,294 @@
+"""Completions: one or several prompts, each continued n times, in OpenAI's older shape."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from octavo.inference.v1 import inference_pb2 as pb
+
+from router_svc.api import params
+from router_svc.errors import invalid
+from router_svc.generation import (
+    ChoiceDelta,
+    Delta,
+    GenerationRequest,
+    Logprob,
+    PromptLogprobs,
+    Started,
+    generate,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
+    from router_svc.call_context import CallContext
+    from router_svc.served_model import ServedModel
+    from router_svc.text.tokenizer import Tokenizer
+
+_DEFAULT_MAX_TOKENS = 16
+_MAX_CHOICES = 2048  # prompts times n
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """One prompt: its ids, and its text for an echo."""
+
+    token_ids: list[int]
+    text: str
+
+
+@dataclass(slots=True)
+class _Completion:
+    """One request on its way through: a generation per prompt, and what adds up to the usage."""
+
+    request: pb.CreateCompletionRequest
+    model: ServedModel
+    request_id: str
+    prompts: list[_Prompt]
+    generations: list[GenerationRequest]
+    created: int = field(default_factory=lambda: int(time.time()))
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def n(self) -> int:
+        return self.generations[0].n
+
+    @property
+    def usage(self) -> pb.Usage:
+        prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
+        return params.usage_of(prompt_tokens, self.completion_tokens, self.cached_tokens)
+
+    @property
+    def prompt_only(self) -> bool:
+        """Whether the answer is the echoed prompt alone (max_tokens 0)."""
+        return self.request.HasField("max_tokens") and self.request.max_tokens == 0
+
+    def chunk(self, *choices: pb.CompletionChoice) -> pb.CreateCompletionResponse:
+        return pb.CreateCompletionResponse(
+            id=f"cmpl-{self.request_id}",
+            created=self.created,
+            model=self.model.name,
+            choices=choices,
+        )
+
+
+async def create(
+    request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
+) -> pb.CreateCompletionResponse:
+    """The whole answer: the chunks of the stream, joined per choice."""
+    params.check_stream_options(request)
+    completion = await _prepare(request, model, context)
+    joined: dict[int, pb.CompletionChoice] = {}
+    async with aclosing(_choices(completion)) as parts:
+        async for part in parts:
+            whole = joined.setdefault(part.index, pb.CompletionChoice(index=part.index))
+            text = whole.text + part.text
+            whole.MergeFrom(part)  # appends tokens and log-probabilities
+            whole.text = text
+    answer = completion.chunk(*(joined[index] for index in sorted(joined)))
+    answer.usage.CopyFrom(completion.usage)
+    return answer
+
+
+async def stream(
+    request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
+) -> AsyncGenerator[pb.CreateCompletionResponse, None]:
+    """The answer in chunks, then the usage if asked for."""
+    completion = await _prepare(request, model, context)
+    options = request.stream_options
+    async with aclosing(_choices(completion)) as parts:
+        async for part in parts:
+            chunk = completion.chunk(part)
+            if options.continuous_usage_stats:
+                chunk.usage.CopyFrom(completion.usage)
+            yield chunk
+    if options.include_usage:
+        end = completion.chunk()
+        end.usage.CopyFrom(completion.usage)
+        yield end
+
+
+async def _prepare(
+    request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
+) -> _Completion:
+    info = model.info
+    max_tokens = request.max_tokens if request.HasField("max_tokens") else _DEFAULT_MAX_TOKENS
+    if max_tokens == 0 and not request.echo:
+        raise invalid("max_tokens", "max_tokens 0 is allowed with echo only")
+    if max_tokens:
+        params.check_min_tokens(request.min_tokens, max_tokens)
+    sampling = params.sampling_of(request, info)
+    stop = params.stop_strings(request)
+    n = request.n if request.HasField("n") else 1
+    prompts = [_Prompt(ids, text) for ids, text in await model.completion_prompts(request)]
+    if len(prompts) * n > _MAX_CHOICES:
+        raise invalid(
+            "prompt", f"{len(prompts)} prompts times n = {n} are more than {_MAX_CHOICES} choices"
+        )
+    request_id = request.request_id or context.request_id
+    prompt_logprobs = request.prompt_logprobs if request.HasField("prompt_logprobs") else None
+    if request.echo and request.HasField("logprobs"):
+        prompt_logprobs = max(prompt_logprobs or 0, request.logprobs)
+    generations = []
+    for i, prompt in enumerate(prompts):
+        param = "prompt" if len(prompts) == 1 else f"prompt[{i}]"
+        params.check_prompt(prompt.token_ids, info, param)
+        generations.append(
+            GenerationRequest(
+                request_id=request_id if len(prompts) == 1 else f"{request_id}-{i}",
+                prompt_token_ids=prompt.token_ids,
+                sampling=sampling,
+                n=n,
+                # The engine always samples one token; for max_tokens 0 it is not shown.
+                max_tokens=params.clamp_max_tokens(max(1, max_tokens), len(prompt.token_ids), info),
+                min_tokens=min(request.min_tokens, info.max_model_len - len(prompt.token_ids)),
+                stop=stop,
+                stop_token_ids=tuple(request.stop_token_ids),
+                include_stop=request.include_stop_str_in_output,
+                ignore_eos=request.ignore_eos,
+                skip_special_tokens=not request.HasField("skip_special_tokens")
+                or request.skip_special_tokens,
+                logprobs=request.logprobs if request.HasField("logprobs") else None,
+                prompt_logprobs=prompt_logprobs,
+                priority=request.priority,
+                tenant=context.tenant,
+                cache_salt=request.cache_salt,
+                traceparent=context.traceparent,
+                timeout=params.seconds_left(context),
+            )
+        )
+    return _Completion(request, model, request_id, prompts, generations)
+
+
+async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoice, None]:
+    """Parts of all choices as they come, over all prompts."""
+    model = completion.model
+    openings: dict[int, list[pb.CompletionChoice]] = {}
+    async with aclosing(_merged(completion)) as events:
+        async for prompt_index, delta in events:
+            match delta:
+                case Started(cached_tokens):
+                    completion.cached_tokens += cached_tokens
+                    if completion.generations[prompt_index].prompt_logprobs is None:
+                        openings[prompt_index] = _openings(completion, prompt_index, ())
+                case PromptLogprobs(entries):
+                    openings[prompt_index] = _openings(completion, prompt_index, entries)
+                case ChoiceDelta():
+                    for opening in openings.pop(prompt_index, ()):
+                        yield opening
+                    part = _part(completion, prompt_index, delta, model.tokenizer)
+                    if part is not None:
+                        yield part
+
+
+async def _merged(completion: _Completion) -> AsyncGenerator[tuple[int, Delta], None]:
+    """Deltas of all prompts' generations; the first error ends all of them."""
+    model = completion.model
+    queue: asyncio.Queue[tuple[int, Delta | BaseException | None]] = asyncio.Queue(maxsize=64)
+
+    async def pump(index: int, request: GenerationRequest) -> None:
+        try:
+            async with aclosing(generate(request, model.engine, model.tokenizer)) as deltas:
+                async for delta in deltas:
+                    await queue.put((index, delta))
+            await queue.put((index, None))
+        except Exception as error:  # noqa: BLE001 - handed to the reader, who raises it
+            await queue.put((index, error))
+
+    tasks = [asyncio.create_task(pump(i, g)) for i, g in enumerate(completion.generations)]
+    try:
+        running = len(tasks)
+        while running:
+            index, item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield index, item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _openings(
+    completion: _Completion, prompt_index: int, entries: Sequence[Logprob | None]
+) -> list[pb.CompletionChoice]:
+    """What each choice of a prompt begins with: echo, the prompt's ids and log-probabilities."""
+    request, tokenizer = completion.request, completion.model.tokenizer
+    if not (request.echo or request.HasField("prompt_logprobs") or request.return_token_ids):
+        return []
+    prompt = completion.prompts[prompt_index]
+    choices = []
+    for i in range(completion.n):
+        choice = pb.CompletionChoice(index=prompt_index * completion.n + i)
+        if request.echo:
+            choice.text = prompt.text
+            if request.HasField("logprobs"):
+                offsets = tokenizer.offsets(prompt.token_ids)
+                choice.logprobs.CopyFrom(
+                    _logprobs(prompt.token_ids, entries, offsets, request.logprobs, tokenizer)
+                )
+        if request.HasField("prompt_logprobs"):
+            choice.prompt_logprobs.extend(params.prompt_logprobs_of(entries, tokenizer))
+        if request.return_token_ids:
+            choice.prompt_token_ids.extend(prompt.token_ids)
+        choices.append(choice)
+    return choices
+
+
+def _part(
+    completion: _Completion, prompt_index: int, delta: ChoiceDelta, tokenizer: Tokenizer
+) -> pb.CompletionChoice | None:
+    request = completion.request
+    choice = pb.CompletionChoice(index=prompt_index * completion.n + delta.choice)
+    if delta.finish_reason is not None:
+        choice.finish_reason = params.FINISH_REASONS[delta.finish_reason]
+    if completion.prompt_only:
+        choice.finish_reason = pb.FINISH_REASON_LENGTH
+        return choice if delta.finish_reason is not None else None
+    completion.completion_tokens += len(delta.token_ids)
+    choice.text = delta.text
+    if request.HasField("logprobs") and delta.logprobs:
+        shift = len(completion.prompts[prompt_index].text) if request.echo else 0
+        offsets = [shift + offset for offset in delta.offsets]
+        choice.logprobs.CopyFrom(
+            _logprobs(delta.token_ids, delta.logprobs, offsets, request.logprobs, tokenizer)
+        )
+    if request.return_token_ids:
+        choice.token_ids.extend(delta.token_ids)
+    if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
+        choice.stop_reason.CopyFrom(stop_reason)
+    return choice
+
+
+def _logprobs(
+    token_ids: Iterable[int],
+    entries: Iterable[Logprob | None],
+    offsets: Iterable[int],
+    top: int,
+    tokenizer: Tokenizer,
+) -> pb.CompletionLogprobs:
+    message = pb.CompletionLogprobs()
+    for token_id, entry, offset in zip(token_ids, entries, offsets, strict=True):
+        text = tokenizer.token_text(token_id)
+        message.tokens.append(text)
+        message.text_offset.append(offset)
+        if entry is None:
+            message.token_logprobs.add()
+            message.top_logprobs.add()
+            continue
+        message.token_logprobs.add(number=params.finite(entry.logprob))
+        items = message.top_logprobs.add().entries.items
+        for candidate, logprob in entry.top[:top]:
+            if (candidate_text := tokenizer.token_text(candidate)) not in items:
+                items[candidate_text] = params.finite(logprob)
+        if text not in items:
+            items[text] = params.finite(entry.logprob)
+    return message

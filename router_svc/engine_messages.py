@@ -1,0 +1,124 @@
+"""Translates between the pipeline's own types and the engine contract's messages."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from octavo.engine.v1 import engine_pb2 as pb
+
+from router_svc.generation import (
+    EngineAdmitted,
+    EngineDelta,
+    EngineEvent,
+    EngineFinish,
+    EnginePromptLogprobs,
+    FinishReason,
+    GenerationRequest,
+    Logprob,
+    Sampling,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FINISH_REASONS = {
+    pb.FINISH_REASON_STOP: FinishReason.STOP,
+    pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    pb.FINISH_REASON_CANCELLED: FinishReason.CANCELLED,
+}
+
+
+def to_generate_request(
+    request: GenerationRequest, defaults: pb.SamplingParams
+) -> pb.GenerateRequest:
+    """The engine's request; absent sampling fields come from the model's defaults."""
+    message = pb.GenerateRequest(
+        request_id=request.request_id,
+        prompt_token_ids=request.prompt_token_ids,
+        sampling=_to_sampling(request.sampling, defaults),
+        stopping=pb.StoppingParams(
+            max_tokens=request.max_tokens,
+            min_tokens=request.min_tokens,
+            stop_token_ids=request.stop_token_ids,
+            ignore_eos=request.ignore_eos,
+        ),
+        n=request.n,
+        priority=request.priority,
+        tenant=request.tenant,
+        cache_salt=request.cache_salt,
+        traceparent=request.traceparent,
+    )
+    if request.logprobs is not None:
+        message.logprobs.top_k = request.logprobs
+    if request.prompt_logprobs is not None:
+        message.logprobs.prompt_top_k = request.prompt_logprobs
+    if request.timeout is not None:
+        message.timeout.FromNanoseconds(max(1, int(request.timeout * 1e9)))
+    return message
+
+
+def _to_sampling(sampling: Sampling, defaults: pb.SamplingParams) -> pb.SamplingParams:
+    message = pb.SamplingParams()
+    message.CopyFrom(defaults)
+    message.MergeFrom(
+        pb.SamplingParams(
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            presence_penalty=sampling.presence_penalty,
+            logit_bias=sampling.logit_bias,
+            seed=None if sampling.seed is None else sampling.seed % 2**64,
+        )
+    )
+    return message
+
+
+def to_event(response: pb.GenerateResponse) -> EngineEvent | None:
+    """The pipeline's event, or None for a notice, which changes nothing in the answer."""
+    match response.WhichOneof("event"):
+        case "delta":
+            delta = response.delta
+            return EngineDelta(
+                delta.choice,
+                delta.first_position,
+                list(delta.token_ids),
+                _logprobs(delta.logprobs, delta.token_ids) if delta.HasField("logprobs") else (),
+            )
+        case "finish":
+            finish = response.finish
+            return EngineFinish(
+                finish.choice,
+                _FINISH_REASONS[finish.reason],
+                finish.stop_token_id if finish.HasField("stop_token_id") else None,
+                finish.usage.completion_tokens,
+            )
+        case "admitted":
+            return EngineAdmitted(response.admitted.cached_tokens)
+        case _:
+            return None
+
+
+def to_prompt_logprobs(part: pb.PromptLogprobs, prompt: tuple[int, ...]) -> EnginePromptLogprobs:
+    """Entries of a run of prompt positions; the block itself does not repeat the prompt's ids."""
+    first = part.first_position
+    ids = prompt[first : first + len(part.logprobs.token_logprobs)]
+    return EnginePromptLogprobs(
+        [None if math.isnan(entry.logprob) else entry for entry in _entries(part.logprobs, ids)]
+    )
+
+
+def _logprobs(block: pb.LogprobBlock, token_ids: object) -> list[Logprob]:
+    return list(_entries(block, token_ids))
+
+
+def _entries(block: pb.LogprobBlock, token_ids: object) -> Iterator[Logprob]:
+    k = block.top_k
+    tops = list(zip(block.top_token_ids, block.top_logprobs, strict=True))
+    for i, (token_id, logprob, rank) in enumerate(
+        zip(token_ids, block.token_logprobs, block.token_ranks, strict=True)  # type: ignore[call-overload]
+    ):
+        yield Logprob(token_id, logprob, rank, tuple(tops[i * k : (i + 1) * k]))

@@ -1,0 +1,96 @@
+"""The router's own Prometheus metrics, and one exposition for router and engines together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from router_svc.errors import ApiError, ErrorKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import Metric
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_DURATIONS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class RouterMetrics:
+    """Counts calls of the public service; HTTP and gRPC callers alike."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "octavo_router_requests",
+            "Calls of the public API that have ended, by RPC and outcome.",
+            ["rpc", "outcome"],
+            registry=self.registry,
+        )
+        self._in_flight = Gauge(
+            "octavo_router_requests_in_flight",
+            "Calls of the public API that are being served.",
+            ["rpc"],
+            registry=self.registry,
+        )
+        self._duration = Histogram(
+            "octavo_router_request_duration_seconds",
+            "Time from a call's arrival to the last byte of its answer.",
+            ["rpc"],
+            buckets=_DURATIONS,
+            registry=self.registry,
+        )
+
+    @contextmanager
+    def call(self, rpc: str) -> Iterator[None]:
+        """Measures one call; its outcome is "ok", or the kind of error that leaves the block."""
+        outcome = "ok"
+        started = time.perf_counter()
+        in_flight = self._in_flight.labels(rpc)
+        in_flight.inc()
+        try:
+            yield
+        except BaseException as error:
+            outcome = _outcome_of(error)
+            raise
+        finally:
+            in_flight.dec()
+            self._requests.labels(rpc, outcome).inc()
+            self._duration.labels(rpc).observe(time.perf_counter() - started)
+
+
+def _outcome_of(error: BaseException) -> str:
+    if isinstance(error, ApiError):
+        return error.kind.name.lower()
+    # A client that goes away cancels the call or closes its stream.
+    gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
+    return ErrorKind.CANCELLED.name.lower() if gone else ErrorKind.INTERNAL.name.lower()
+
+
+class _Families:
+    """What `generate_latest` asks of a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def merged_exposition(registry: CollectorRegistry, engines: Iterable[bytes]) -> bytes:
+    """The router's metrics and those of its engines, each family once, in the text format."""
+    families: dict[str, Metric] = {family.name: family for family in registry.collect()}
+    for text in engines:
+        for family in text_string_to_metric_families(text.decode()):
+            if known := families.get(family.name):
+                known.samples.extend(family.samples)
+            else:
+                families[family.name] = family
+    return generate_latest(_Families(families.values()))  # type: ignore[arg-type]

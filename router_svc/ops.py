@@ -1,0 +1,68 @@
+"""Routes for operators: health, liveness, version, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from router_svc.metrics import CONTENT_TYPE, merged_exposition
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from starlette.requests import Request
+
+    from router_svc.engine_channel import EngineChannel
+
+log = logging.getLogger(__name__)
+
+
+class Readiness(Protocol):
+    """Says whether a request would be served now."""
+
+    @property
+    def ready(self) -> bool: ...
+
+
+def ops_routes(
+    router: Readiness, engine: EngineChannel, registry: CollectorRegistry
+) -> list[Route]:
+    """The routes; none needs a key or a body."""
+
+    async def health(_: Request) -> Response:
+        if router.ready:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready"}, 503, headers={"Retry-After": "1"})
+
+    async def live(_: Request) -> Response:
+        return JSONResponse({"status": "live"})
+
+    async def show_version(_: Request) -> Response:
+        return JSONResponse({"version": version("octavo")})
+
+    async def load(_: Request) -> Response:
+        return JSONResponse({"requests_in_flight": engine.num_in_flight})
+
+    async def metrics(_: Request) -> Response:
+        expositions = []
+        try:
+            expositions.append(await engine.metrics())
+        except grpc.aio.AioRpcError as error:
+            log.warning("no metrics from engine %s: %s", engine.target, error.details())
+        text = await asyncio.to_thread(merged_exposition, registry, expositions)
+        return Response(text, media_type=CONTENT_TYPE)
+
+    return [
+        Route("/health", health),
+        Route("/ready", health),
+        Route("/live", live),
+        Route("/ping", live),
+        Route("/version", show_version),
+        Route("/load", load),
+        Route("/metrics", metrics),
+    ]

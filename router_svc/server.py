@@ -1,0 +1,154 @@
+"""The router process: HTTP and gRPC over one handler, on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+import uvicorn
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from octavo.inference.v1 import inference_pb2
+
+from router_svc.api.handler import Inference
+from router_svc.gen.inference_grpc import add_inference_servicer
+from router_svc.http.app import build_app
+from router_svc.metrics import RouterMetrics
+from router_svc.ops import ops_routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from router_svc.engine_channel import EngineChannel
+    from router_svc.served_model import ServedModel
+
+log = logging.getLogger(__name__)
+
+_SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """Where the router listens and what it accepts. Sizes are in bytes, durations in seconds."""
+
+    host: str
+    port: int
+    grpc_port: int
+    max_body_bytes: int
+    shutdown_timeout: float
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers: the router decides when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Router:
+    """Serves one model until told to stop; a drain finishes what has begun."""
+
+    def __init__(self, config: RouterConfig, model: ServedModel, engine: EngineChannel) -> None:
+        self._config = config
+        self._engine = engine
+        self._metrics = RouterMetrics()
+        self._handler = Inference(model, self._metrics)
+        self._health = health.aio.HealthServicer()
+        self._draining = False
+        self._http: _Uvicorn | None = None
+        self._grpc: grpc.aio.Server | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be served now."""
+        return self._engine.ready and not self._draining
+
+    async def start(self) -> None:
+        """Listens on both ports. Raises OSError when one is taken."""
+        self._grpc = await self._start_grpc()
+        app = build_app(
+            self._handler,
+            extra_routes=ops_routes(self, self._engine, self._metrics.registry),
+            body_cap=self._config.max_body_bytes,
+        )
+        self._http = _Uvicorn(
+            uvicorn.Config(
+                app,
+                host=self._config.host,
+                port=self._config.port,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_graceful_shutdown=int(self._config.shutdown_timeout),
+            )
+        )
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once."""
+        if self._http is None or self._grpc is None:
+            raise RuntimeError("start() comes first")
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        watch = asyncio.create_task(self._follow_health())
+        try:
+            await self._http.serve()
+        finally:
+            watch.cancel()
+            await self._grpc.stop(0 if self._http.force_exit else self._config.shutdown_timeout)
+
+    def stop(self) -> None:
+        """Begins the drain: not ready at once, no new connections; called again, ends streams."""
+        if self._http is None:
+            return
+        if self._draining:
+            self._http.force_exit = True
+        self._draining = True
+        self._http.should_exit = True
+
+    async def _start_grpc(self) -> grpc.aio.Server:
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", self._config.max_body_bytes),
+                ("grpc.max_send_message_length", -1),
+                # Clients that ping every ten seconds during a silent prefill are welcome.
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        add_inference_servicer(self._handler, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        channelz.add_channelz_servicer(server)
+        reflection.enable_server_reflection(
+            (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        address = f"{self._config.host}:{self._config.grpc_port}"
+        try:
+            server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address} for gRPC") from error
+        await server.start()
+        return server
+
+    async def _follow_health(self) -> None:
+        shown: bool | None = None
+        while True:
+            if shown != self.ready:
+                shown = self.ready
+                status = health_pb2.HealthCheckResponse
+                value = status.SERVING if shown else status.NOT_SERVING
+                for service in ("", _SERVICE):
+                    await self._health.set(service, value)
+            await asyncio.sleep(0.05)
