@@ -1,0 +1,178 @@
+"""A model directory as Hugging Face lays it out: JSON settings beside safetensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from octavo.fingerprint import tokenizer_sha256, weights_version
+
+from engine_svc.loader.checks import check_weights, some
+from engine_svc.loader.opened import OpenedModel
+from engine_svc.loader.safetensors_files import (
+    DTYPES,
+    CheckpointFiles,
+    SafetensorsSource,
+    read_files,
+)
+from engine_svc.loader.special_tokens import read_json, special_tokens
+from engine_svc.models.errors import ModelError
+from engine_svc.models.fields import checked_number
+from engine_svc.models.registry import understand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from engine_svc.models.family import Family
+    from kernels.spec import DecoderSpec
+
+SAMPLING_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+# Where the decoder stands in a checkpoint: by itself, bare, or inside a model that also sees.
+_PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
+_HEADS = ("lm_head.weight", "language_model.lm_head.weight")
+# Buffers that old versions saved; they follow from the configuration.
+_HARMLESS_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias", ".attn.bias")
+_VISION = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+           "model.multi_modal_projector.")  # fmt: skip
+
+
+def open_directory(path: Path) -> OpenedModel:
+    """Reads and checks everything but the weights' values. Raises ModelError."""
+    config = read_json(path / "config.json")
+    if not config:
+        raise ModelError(f"{path.name} has no config.json, so it is not a model directory")
+    generation = read_json(path / "generation_config.json")
+    understood = understand(config)
+    files = read_files(path)
+    names, spec, tie_notices = _resolve(understood.family, understood.spec, files)
+    source = SafetensorsSource(files, names)
+    text_config = config.get("text_config") or {}
+    special = special_tokens(path, (generation, config, text_config))
+    dtype = _main_dtype(files, names)
+    count = len(set(files.file_of.values()))
+    return OpenedModel(
+        spec=spec,
+        source=source,
+        family=understood.family.name,
+        format=f"safetensors, {count} file{'s' * (count > 1)}, {dtype}",
+        dtype=dtype,
+        eos_token_ids=special.eos_ids,
+        bos_token_id=special.bos_id,
+        default_sampling=_sampling(generation),
+        max_position=spec.max_position,
+        notices=(
+            *understood.notices,
+            *tie_notices,
+            *_remote_code(path),
+            *_unexpected(files, names),
+        ),
+        tokenizer_sha256=tokenizer_sha256(path),
+        weights_version=weights_version(path),
+        num_parameters=sum(_count(shape) for shape in spec.weight_shapes().values()),
+        file_bytes=files.num_bytes,
+    )
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where a checkpoint keeps what is not in a layer."""
+
+    prefix: str
+    head: str
+
+    @classmethod
+    def of(cls, present: Mapping[str, Any]) -> _Layout:
+        for prefix in _PREFIXES:
+            if f"{prefix}norm.weight" in present:
+                break
+        else:
+            prefix = _PREFIXES[0]
+        return cls(prefix, next((h for h in _HEADS if h in present), _HEADS[0]))
+
+
+def _resolve(
+    family: Family, spec: DecoderSpec, files: CheckpointFiles
+) -> tuple[dict[str, str], DecoderSpec, list[str]]:
+    """Canonical names to those in the files; the head is tied or not by what the files hold."""
+    layout = _Layout.of(files.entries)
+    embed, head = f"{layout.prefix}embed_tokens.weight", layout.head
+    notices = []
+    if spec.tied_head and head in files.entries:
+        if embed not in files.entries:
+            embed = head  # either may have been the one that was saved
+        elif not _same(files, embed, head):
+            spec = replace(spec, tied_head=False)
+            notices.append(
+                f"tie_word_embeddings is set but {head} differs from {embed}: both are used"
+            )
+    names = {"embed": embed, "final_norm": f"{layout.prefix}norm.weight"}
+    if not spec.tied_head:
+        names["lm_head"] = head
+        if head not in files.entries:
+            raise ModelError(
+                f"{files.directory.name}: {head} is missing, and tie_word_embeddings does not say "
+                "that the embedding takes its place"
+            )
+    shapes = spec.weight_shapes()
+    for name in shapes:
+        if name.startswith("layers."):
+            _, layer, part = name.split(".")
+            names[name] = f"{layout.prefix}layers.{layer}.{family.hf_layer_names[part]}"
+    present = {name: entry.shape for name, entry in files.entries.items()}
+    wanted = {names[name]: shape for name, shape in shapes.items()}
+    check_weights(wanted, present, files.directory.name)
+    return names, spec, notices
+
+
+def _same(files: CheckpointFiles, first: str, second: str) -> bool:
+    """Whether two tensors hold the same values."""
+    source = SafetensorsSource(files, {first: first, second: second})
+    one, other = source.load(first), source.load(second)
+    return one.shape == other.shape and bool((one == other).all())
+
+
+def _main_dtype(files: CheckpointFiles, names: Mapping[str, str]) -> str:
+    """The type of most bytes."""
+    sizes: Counter[str] = Counter()
+    for name in names.values():
+        sizes[files.entries[name].dtype] += files.entries[name].num_bytes
+    return str(DTYPES[sizes.most_common(1)[0][0]]).removeprefix("torch.")
+
+
+def _sampling(generation: Mapping[str, Any]) -> dict[str, float]:
+    """The sampling defaults that generation_config.json sets; zero is a value."""
+    found = {}
+    for key in SAMPLING_KEYS:
+        value = generation.get(key)
+        if value is not None:
+            found[key] = 0.0 if value == 0 else checked_number(key, value)
+    return found
+
+
+def _unexpected(files: CheckpointFiles, names: Mapping[str, str]) -> list[str]:
+    used = set(names.values()) | set(_HEADS)
+    unused = [
+        name
+        for name in sorted(files.entries.keys() - used)
+        if not name.endswith(_HARMLESS_SUFFIXES) and not name.startswith(_VISION)
+    ]
+    return [f"{len(unused)} weights are not used: {some(unused)}"] if unused else []
+
+
+def _remote_code(path: Path) -> list[str]:
+    named = [
+        name
+        for name in ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
+        if "auto_map" in read_json(path / name)
+    ]
+    return [f"{name}: auto_map is ignored" for name in named]

@@ -1,0 +1,122 @@
+"""The safetensors files of a directory, single or in shards, as one set of tensors."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import torch
+from safetensors import safe_open
+
+from engine_svc.loader.checks import some
+from engine_svc.loader.safetensors_header import TensorEntry, read_header
+from engine_svc.models.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """Verified files: every tensor with the file that holds it."""
+
+    directory: Path
+    file_of: Mapping[str, str]
+    entries: Mapping[str, TensorEntry]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all files on disk."""
+        return sum((self.directory / f).stat().st_size for f in set(self.file_of.values()))
+
+
+def read_files(directory: Path) -> CheckpointFiles:
+    """Checks all headers and the index. Raises ModelError naming the file that is wrong."""
+    if (directory / SINGLE).is_file():
+        entries = read_header(directory / SINGLE)
+        return CheckpointFiles(directory, dict.fromkeys(entries, SINGLE), entries)
+    if (directory / INDEX).is_file():
+        return _read_shards(directory)
+    pickles = sorted(p.name for p in directory.glob("*.bin"))
+    if pickles:
+        raise ModelError(
+            f"{some(pickles)}: pickled weights can run code and are never loaded; "
+            "convert the model to safetensors"
+        )
+    raise ModelError(f"{directory.name} has neither {SINGLE} nor {INDEX}")
+
+
+def _read_shards(directory: Path) -> CheckpointFiles:
+    file_of = _weight_map(directory / INDEX)
+    entries: dict[str, TensorEntry] = {}
+    for shard in sorted(set(file_of.values())):
+        if Path(shard).name != shard:
+            raise ModelError(f"{INDEX}: {shard!r} is not a file name")
+        if not (directory / shard).is_file():
+            raise ModelError(f"{INDEX} names the shard {shard}, which is missing")
+        inside = read_header(directory / shard)
+        listed = {name for name, file in file_of.items() if file == shard}
+        if absent := sorted(listed - inside.keys()):
+            raise ModelError(f"{shard} lacks tensors that {INDEX} places there: {some(absent)}")
+        if extra := sorted(inside.keys() - listed):
+            raise ModelError(f"{shard} holds tensors that {INDEX} does not list: {some(extra)}")
+        entries |= inside
+    return CheckpointFiles(directory, file_of, entries)
+
+
+def _weight_map(path: Path) -> dict[str, str]:
+    try:
+        index: Any = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise ModelError(f"{path.name} is not JSON: {error}") from error
+    files = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(f, str) for f in files.values()):
+        raise ModelError(f"{path.name}: weight_map must map tensor names to file names")
+    return files
+
+
+@dataclass(slots=True)
+class SafetensorsSource:
+    """`WeightSource` over verified files. Tensors are views of the memory-mapped file."""
+
+    files: CheckpointFiles
+    names: Mapping[str, str]  # canonical name → name in the files
+    _open: dict[str, Any] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        for name in self.names.values():
+            dtype = self.files.entries[name].dtype
+            if dtype not in DTYPES:
+                raise ModelError(
+                    f"{self.files.file_of[name]}: {name} is stored as {dtype}; "
+                    f"{', '.join(DTYPES)} are supported"
+                )
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that `load` will read over all names."""
+        return sum(self.files.entries[name].num_bytes for name in self.names.values())
+
+    def load(self, name: str) -> torch.Tensor:
+        """One weight by its canonical name, in the file's own type."""
+        stored = self.names[name]
+        file = self.files.file_of[stored]
+        if file not in self._open:
+            mapped = safe_open(str(self.files.directory / file), framework="pt")
+            self._open[file] = self._stack.enter_context(mapped)
+        tensor: torch.Tensor = self._open[file].get_tensor(stored)
+        return tensor

@@ -1,0 +1,1 @@
+"""Model families: each turns a configuration and its weight names into a `DecoderSpec`."""
