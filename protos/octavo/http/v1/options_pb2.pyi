@@ -167,6 +167,7 @@ class FieldRule(_message.Message):
     CONSTANT_FIELD_NUMBER: _builtins.int
     OMIT_EMPTY_FIELD_NUMBER: _builtins.int
     DEFAULT_JSON_FIELD_NUMBER: _builtins.int
+    RAW_JSON_OBJECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """JSON key; the field's own name if empty."""
     required: _builtins.bool
@@ -199,6 +200,8 @@ class FieldRule(_message.Message):
     """An empty repeated field or map is left out of an answer rather than sent as [] or {}."""
     default_json: _builtins.str
     """Shown as the default in the OpenAPI document (JSON text)."""
+    raw_json_object: _builtins.bool
+    """Like raw_json, for JSON text that must be an object."""
     def __init__(
         self,
         *,
@@ -218,10 +221,11 @@ class FieldRule(_message.Message):
         constant: _builtins.str = ...,
         omit_empty: _builtins.bool = ...,
         default_json: _builtins.str = ...,
+        raw_json_object: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_above", b"_above", "_maximum", b"_maximum", "_minimum", b"_minimum", "above", b"above", "maximum", b"maximum", "minimum", b"minimum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_above", b"_above", "_maximum", b"_maximum", "_minimum", b"_minimum", "above", b"above", "constant", b"constant", "default_json", b"default_json", "max_items", b"max_items", "max_length", b"max_length", "maximum", b"maximum", "min_items", b"min_items", "minimum", b"minimum", "name", b"name", "no_effect", b"no_effect", "omit_empty", b"omit_empty", "one_or_many", b"one_or_many", "raw_json", b"raw_json", "refused", b"refused", "required", b"required", "unset", b"unset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_above", b"_above", "_maximum", b"_maximum", "_minimum", b"_minimum", "above", b"above", "constant", b"constant", "default_json", b"default_json", "max_items", b"max_items", "max_length", b"max_length", "maximum", b"maximum", "min_items", b"min_items", "minimum", b"minimum", "name", b"name", "no_effect", b"no_effect", "omit_empty", b"omit_empty", "one_or_many", b"one_or_many", "raw_json", b"raw_json", "raw_json_object", b"raw_json_object", "refused", b"refused", "required", b"required", "unset", b"unset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__above: _TypeAlias = _typing.Literal["above"]  # noqa: Y015
     _WhichOneofArgType__above: _TypeAlias = _typing.Literal["_above", b"_above"]  # noqa: Y015
