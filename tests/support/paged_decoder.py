@@ -1,0 +1,65 @@
+"""A decoder without a model: its logits are a hash of the tokens it finds through the block tables.
+
+A wrong slot, position, block, row or sequence length changes the hash and everything after it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from kernels.backend import StepInputs
+
+
+def logits_after(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
+    """Float32 logits [vocab_size] that follow a sequence of tokens."""
+    digest = zlib.crc32(np.asarray(token_ids, dtype=np.int32).tobytes())
+    return np.random.default_rng(digest).normal(scale=3, size=vocab_size).astype(np.float32)
+
+
+class PagedDecoder:
+    """Writes tokens to slots and reads them back by block table, as attention does with K and V."""
+
+    weight_bytes = 0
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self.steps: list[tuple[int, int]] = []  # (num_tokens, num_logits) of every step
+        self.poison: int | None = None  # logits after this token are NaN
+
+    def allocate_kv(self, num_blocks: int, block_size: int) -> None:
+        """Makes the pool, full of a token that nobody uses."""
+        self.block_size = block_size
+        self.slots = np.full(num_blocks * block_size, -1, dtype=np.int32)
+
+    def step(self, inputs: StepInputs) -> torch.Tensor:
+        """Logits [num_logits, vocab_size] of the wanted rows."""
+        for tensor in (
+            inputs.token_ids,
+            inputs.positions,
+            inputs.slot_mapping,
+            inputs.query_start_loc,
+            inputs.seq_lens,
+            inputs.block_tables,
+            inputs.logits_rows,
+        ):
+            assert tensor.dtype == torch.int32
+            assert tensor.is_contiguous()
+        tokens, positions = inputs.token_ids.numpy(), inputs.positions.numpy()
+        starts, tables = inputs.query_start_loc.numpy(), inputs.block_tables.numpy()
+        self.steps.append((len(tokens), len(inputs.logits_rows)))
+        self.slots[inputs.slot_mapping.numpy()] = tokens
+
+        logits = np.zeros((len(inputs.logits_rows), self.vocab_size), dtype=np.float32)
+        for i, row in enumerate(inputs.logits_rows.tolist()):
+            request = int(np.searchsorted(starts, row, side="right")) - 1
+            seen = np.arange(inputs.seq_lens[request])
+            blocks = tables[request, seen // self.block_size]
+            context = self.slots[blocks * self.block_size + seen % self.block_size]
+            logits[i] = logits_after(context[: positions[row] + 1], self.vocab_size)
+            if tokens[row] == self.poison:
+                logits[i, 0] = np.nan
+        return torch.from_numpy(logits)

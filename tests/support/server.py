@@ -1,0 +1,100 @@
+"""Starts the real server the way a user does, for tests that talk to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+READY_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A router with its engine, ready for requests."""
+
+    url: str  # http://host:port
+    grpc_target: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def metric(self, name: str) -> float:
+        """Sum over all label sets of a metric on /metrics; 0 if it has no sample yet."""
+        text = httpx.get(f"{self.url}/metrics").text
+        values = [
+            float(line.rsplit(" ", 1)[1])
+            for line in text.splitlines()
+            if line.startswith((f"{name}{{", f"{name} "))
+        ]
+        return sum(values)
+
+    def wait_until(self, condition, seconds: float = 10.0) -> bool:
+        """Whether the condition came to hold within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                return True
+            time.sleep(0.05)
+        return condition()
+
+    def idle(self) -> bool:
+        """Whether no request runs or waits and no block is in use."""
+        names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        return all(self.metric(f"vllm:{name}") == 0 for name in names)
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def launch(model: Path | str, *args: str, log: Path) -> tuple[subprocess.Popen[bytes], int, int]:
+    """Starts `octavo serve` and returns at once: the process, its HTTP and its gRPC port."""
+    port, grpc_port = free_port(), free_port()
+    command = [sys.executable, "-m", "router_svc", "serve", str(model)]
+    command += ["--port", str(port), "--grpc-port", str(grpc_port), *args]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=os.environ)
+    return process, port, grpc_port
+
+
+@contextmanager
+def running_server(model: Path | str, *args: str, log: Path) -> Iterator[RunningServer]:
+    """`octavo serve MODEL ARGS` on free ports, from ready until the block ends."""
+    process, port, grpc_port = launch(model, *args, log=log)
+    server = RunningServer(f"http://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", process, log)
+    try:
+        _wait_ready(server)
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_ready(server: RunningServer) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if server.process.poll() is not None:
+            raise RuntimeError(f"the server exited:\n{server.log.read_text()}")
+        try:
+            if httpx.get(f"{server.url}/health", timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"the server is not ready:\n{server.log.read_text()}")
