@@ -8,7 +8,7 @@ TEST_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/*.cpp kernels/cpu/*.h)
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
 .PHONY: install serve test check format proto proto-base bench system-deps clean
 
@@ -29,13 +29,13 @@ check: $(VENV)/.test ## Format, lint, types, import rules, contracts, generated 
 	cd protos && ../$(BIN)/buf breaking --against released.binpb
 	cd protos && ../$(BIN)/buf format --diff --exit-code
 	PATH="$(CURDIR)/$(BIN):$$PATH" protos/generate.sh --check
-	$(BIN)/clang-format --dry-run --Werror kernels/cpu/*.cpp kernels/cpu/*.h
+	$(BIN)/clang-format --dry-run --Werror kernels/cpu/src/*.cpp kernels/cpu/src/*.h
 
 format: $(VENV)/.test ## Format everything.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	cd protos && ../$(BIN)/buf format -w
-	$(BIN)/clang-format -i kernels/cpu/*.cpp kernels/cpu/*.h
+	$(BIN)/clang-format -i kernels/cpu/src/*.cpp kernels/cpu/src/*.h
 
 proto: $(VENV)/.test ## Regenerate stubs and the HTTP adapter from the protos.
 	PATH="$(CURDIR)/$(BIN):$$PATH" protos/generate.sh

@@ -15,6 +15,7 @@ import click
 import uvloop
 from octavo.flags import engine_args, engine_options, process_options
 
+from router_svc.bench.command import bench
 from router_svc.engine_channel import EngineChannel, EngineInfo
 from router_svc.launcher import EngineExitedError, EngineProcess
 from router_svc.model_store import (
@@ -125,6 +126,9 @@ def engine(model: str, **params: Any) -> None:
 def router(model: str, target: str, **params: Any) -> None:
     """Runs a router alone, in front of an engine that serves MODEL."""
     sys.exit(uvloop.run(_route(_resolve(model), target, params)))
+
+
+main.add_command(bench)
 
 
 def _resolve(model: str) -> Path:

@@ -20,7 +20,7 @@ from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
 from router_svc.engine_messages import to_event, to_generate_request, to_prompt_logprobs
 from router_svc.errors import ApiError, ErrorKind, from_grpc_status
-from router_svc.generation import EngineDelta, EngineEvent, EngineFinish, GenerationRequest
+from router_svc.generation_types import EngineDelta, EngineEvent, EngineFinish, GenerationRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.v1 import engine_pb2 as pb
 
-from router_svc.generation import (
+from router_svc.generation_types import (
     EngineAdmitted,
     EngineDelta,
     EngineEvent,

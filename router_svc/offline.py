@@ -20,14 +20,14 @@ from octavo.flags import engine_args
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from router_svc.engine_channel import EngineChannel, EngineInfo, wait_ready
-from router_svc.generation import (
+from router_svc.generation import generate
+from router_svc.generation_types import (
     ChoiceDelta,
     GenerationRequest,
     Logprob,
     PromptLogprobs,
     Sampling,
     Started,
-    generate,
 )
 from router_svc.launcher import EngineProcess
 from router_svc.model_store import DEFAULT_MODEL, default_cache_dir, resolve_model

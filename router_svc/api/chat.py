@@ -11,13 +11,13 @@ from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
 from router_svc.errors import invalid
-from router_svc.generation import (
+from router_svc.generation import generate
+from router_svc.generation_types import (
     ChoiceDelta,
     GenerationRequest,
     Logprob,
     PromptLogprobs,
     Started,
-    generate,
 )
 
 if TYPE_CHECKING:
@@ -217,12 +217,12 @@ def _logprobs(
             pb.TokenLogprob(
                 token=tokenizer.token_text(entry.token_id),
                 logprob=params.finite(entry.logprob),
-                bytes=tokenizer.visible_bytes(entry.token_id),
+                bytes=_bytes(entry.token_id, tokenizer),
                 top_logprobs=[
                     pb.TopLogprob(
                         token=tokenizer.token_text(token_id),
                         logprob=params.finite(logprob),
-                        bytes=tokenizer.visible_bytes(token_id),
+                        bytes=_bytes(token_id, tokenizer),
                     )
                     for token_id, logprob in entry.top
                 ],
@@ -230,3 +230,8 @@ def _logprobs(
             for entry in entries
         ]
     )
+
+
+def _bytes(token_id: int, tokenizer: Tokenizer) -> bytes:
+    # A control token is not part of the text, so that the bytes of all entries are the content's.
+    return b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id)

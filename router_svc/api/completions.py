@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
+from router_svc.choice_text import token_offsets
 from router_svc.errors import invalid
-from router_svc.generation import (
+from router_svc.generation import generate
+from router_svc.generation_types import (
     ChoiceDelta,
     Delta,
     GenerationRequest,
     Logprob,
     PromptLogprobs,
     Started,
-    generate,
 )
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _openings(
         if request.echo:
             choice.text = prompt.text
             if request.HasField("logprobs"):
-                offsets = tokenizer.offsets(prompt.token_ids)
+                offsets = token_offsets(prompt.token_ids, tokenizer)
                 choice.logprobs.CopyFrom(
                     _logprobs(prompt.token_ids, entries, offsets, request.logprobs, tokenizer)
                 )

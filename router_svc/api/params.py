@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.errors import ApiError, ErrorKind, invalid
-from router_svc.generation import FinishReason, Logprob, Sampling
+from router_svc.generation_types import FinishReason, Logprob, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from router_svc.engine_channel import EngineInfo
     from router_svc.call_context import CallContext
+    from router_svc.engine_channel import EngineInfo
     from router_svc.text.tokenizer import Tokenizer
 
 GenerationMessage: TypeAlias = pb.CreateChatCompletionRequest | pb.CreateCompletionRequest

@@ -1,0 +1,1 @@
+"""`octavo bench`: a load generator for Octavo and other servers with OpenAI's streaming API."""

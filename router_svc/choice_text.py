@@ -1,0 +1,143 @@
+"""From one choice's tokens to its text: detokenise, look for stop strings, align tokens with text.
+
+                  ┌ released ────────────┬ held back ───────┐
+    text          │ The quick brown fox  │  jum             │   " jumps" may be forming
+    tokens        │ The| quick| brown| fox│  j|um            │
+                  └ in earlier deltas ───┴ pending ─────────┘
+
+A token leaves with the delta that completes its text. Tokens that have no text of their own (part
+of a character, a control token that is skipped) leave with the next one that has, or at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from router_svc.generation_types import (
+    ChoiceDelta,
+    EngineDelta,
+    EngineFinish,
+    EngineProtocolError,
+    FinishReason,
+    GenerationRequest,
+    Logprob,
+)
+from router_svc.text.detokenizer import Detokenizer, Piece
+from router_svc.text.stop import StopMatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router_svc.text.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class _Pending:
+    token_id: int
+    logprob: Logprob | None
+    begin: int  # offset of its text in the choice's text
+    end: int | None = None  # None while its text is not complete
+
+
+class ChoiceText:
+    """The text of one choice, fed with the engine's events in order."""
+
+    def __init__(self, index: int, request: GenerationRequest, tokenizer: Tokenizer) -> None:
+        self._index = index
+        self._min_tokens = request.min_tokens
+        self._include_stop = request.include_stop
+        self._stop_token_ids = frozenset(request.stop_token_ids)
+        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=request.skip_special_tokens)
+        self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
+        self._pending: list[_Pending] = []
+        self._num_ended = 0  # how many of the pending tokens have an end
+        self._num_tokens = 0
+        self._length = 0  # code points detokenised
+        self._released = 0  # code points handed out
+
+    def add(self, event: EngineDelta | EngineFinish) -> ChoiceDelta | None:
+        """What the event makes final, or None if nothing yet.
+
+        Raises EngineProtocolError if positions have a gap or the engine's count differs.
+        """
+        if isinstance(event, EngineFinish):
+            return self._finish(event)
+        if event.first_position != self._num_tokens:
+            raise EngineProtocolError(
+                f"choice {self._index}: got tokens from position {event.first_position},"
+                f" expected {self._num_tokens}"
+            )
+        text = ""
+        for i, token_id in enumerate(event.token_ids):
+            text += self._feed(token_id, event.logprobs[i] if event.logprobs else None)
+            if self._matcher.matched is not None:
+                return self._delta(text, FinishReason.STOP, self._matcher.matched)
+        return self._delta(text) if text else None
+
+    def _feed(self, token_id: int, logprob: Logprob | None) -> str:
+        self._pending.append(_Pending(token_id, logprob, begin=self._length))
+        early = self._num_tokens < self._min_tokens
+        self._num_tokens += 1
+        if token_id in self._stop_token_ids and not early and not self._include_stop:
+            return ""  # the engine ends the choice with this token, and its text is not shown
+        return self._pass_on(self._detokenizer.push((token_id,)), early)
+
+    def _pass_on(self, piece: Piece, early: bool) -> str:
+        self._length += len(piece.text)
+        for pending in self._pending[self._num_ended : self._num_ended + piece.num_tokens]:
+            pending.end = self._length
+        self._num_ended += piece.num_tokens
+        return self._matcher.push(piece.text, skip=len(piece.text) if early else 0).text
+
+    def _finish(self, finish: EngineFinish) -> ChoiceDelta:
+        if finish.completion_tokens != self._num_tokens:
+            raise EngineProtocolError(
+                f"choice {self._index}: the engine counts {finish.completion_tokens} tokens,"
+                f" {self._num_tokens} arrived"
+            )
+        text = self._pass_on(self._detokenizer.flush(), early=self._num_tokens <= self._min_tokens)
+        if self._matcher.matched is not None:
+            return self._delta(text, FinishReason.STOP, self._matcher.matched)
+        text += self._matcher.flush()
+        own_stop = finish.stop_token_id in self._stop_token_ids
+        return self._delta(text, finish.reason, finish.stop_token_id if own_stop else None)
+
+    def _delta(
+        self,
+        text: str,
+        finish_reason: FinishReason | None = None,
+        stop_reason: str | int | None = None,
+    ) -> ChoiceDelta:
+        self._released += len(text)
+        count = len(self._pending) if finish_reason is not None else self._num_released()
+        done, self._pending = self._pending[:count], self._pending[count:]
+        self._num_ended = max(0, self._num_ended - count)
+        return ChoiceDelta(
+            choice=self._index,
+            text=text,
+            token_ids=tuple(p.token_id for p in done),
+            logprobs=tuple(p.logprob for p in done if p.logprob is not None),
+            # Tokens of a stop string that was cut off begin where the text ends.
+            offsets=tuple(min(p.begin, self._released) for p in done),
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
+        )
+
+    def _num_released(self) -> int:
+        count = 0
+        for pending in self._pending:
+            if pending.end is None or pending.end > self._released:
+                break
+            count += 1
+        return count
+
+
+def token_offsets(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    """Where each token's text begins in the text of all of them, in code points."""
+    detokenizer = Detokenizer(tokenizer, skip_special_tokens=True)
+    offsets, length = [], 0
+    for token_id in ids:
+        offsets.append(length)
+        length += len(detokenizer.push((token_id,)).text)
+    return offsets
