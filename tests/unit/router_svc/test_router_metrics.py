@@ -1,0 +1,50 @@
+"""The router's metrics and its engines' are one exposition."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from router_svc.errors import ApiError, ErrorKind
+from router_svc.metrics import RouterMetrics, merged_exposition
+
+ENGINE = b"""# HELP vllm:num_requests_running Running.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="%d",model_name="m"} 2.0
+# HELP vllm:generation_tokens_total Tokens.
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="%d",model_name="m"} 7.0
+"""
+
+
+def _text(metrics: RouterMetrics, *engines: bytes) -> str:
+    return merged_exposition(metrics.registry, engines).decode()
+
+
+def test_each_family_is_declared_once_for_all_engines() -> None:
+    text = _text(RouterMetrics(), ENGINE % (0, 0), ENGINE % (1, 1))
+
+    assert text.count("# TYPE vllm:num_requests_running gauge") == 1
+    assert 'vllm:generation_tokens_total{engine="0",model_name="m"} 7.0' in text
+    assert 'vllm:generation_tokens_total{engine="1",model_name="m"} 7.0' in text
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ApiError(ErrorKind.NOT_FOUND, "no"), "not_found"),
+        (asyncio.CancelledError(), "cancelled"),
+        (GeneratorExit(), "cancelled"),
+        (KeyError("x"), "internal"),
+    ],
+)
+def test_a_call_is_counted_by_how_it_ended(error: BaseException, outcome: str) -> None:
+    metrics = RouterMetrics()
+
+    with pytest.raises(type(error)), metrics.call("Tokenize"):
+        raise error
+
+    text = _text(metrics)
+    assert f'octavo_router_requests_total{{outcome="{outcome}",rpc="Tokenize"}} 1.0' in text
+    assert 'octavo_router_requests_in_flight{rpc="Tokenize"} 0.0' in text
