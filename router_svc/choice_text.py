@@ -23,7 +23,7 @@ from router_svc.generation_types import (
     GenerationRequest,
     Logprob,
 )
-from router_svc.text.detokenizer import Detokenizer, Piece
+from router_svc.text.detokenizer import Detokenizer
 from router_svc.text.stop import StopMatcher
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class ChoiceText:
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._pending: list[_Pending] = []
         self._num_ended = 0  # how many of the pending tokens have an end
+        self._num_gone = 0  # tokens that are no longer pending
         self._num_tokens = 0
         self._length = 0  # code points detokenised
         self._released = 0  # code points handed out
@@ -81,14 +82,15 @@ class ChoiceText:
         self._num_tokens += 1
         if token_id in self._stop_token_ids and not early and not self._include_stop:
             return ""  # the engine ends the choice with this token, and its text is not shown
-        return self._pass_on(self._detokenizer.push((token_id,)), early)
+        return self._pass_on(self._detokenizer.add(token_id), early)
 
-    def _pass_on(self, piece: Piece, early: bool) -> str:
-        self._length += len(piece.text)
-        for pending in self._pending[self._num_ended : self._num_ended + piece.num_tokens]:
+    def _pass_on(self, piece: str, early: bool) -> str:
+        self._length += len(piece)
+        num_complete = self._detokenizer.num_complete - self._num_gone
+        for pending in self._pending[self._num_ended : num_complete]:
             pending.end = self._length
-        self._num_ended += piece.num_tokens
-        return self._matcher.push(piece.text, skip=len(piece.text) if early else 0).text
+        self._num_ended = num_complete
+        return self._matcher.add(piece, skip=len(piece) if early else 0)
 
     def _finish(self, finish: EngineFinish) -> ChoiceDelta:
         if finish.completion_tokens != self._num_tokens:
@@ -112,7 +114,8 @@ class ChoiceText:
         self._released += len(text)
         count = len(self._pending) if finish_reason is not None else self._num_released()
         done, self._pending = self._pending[:count], self._pending[count:]
-        self._num_ended = max(0, self._num_ended - count)
+        self._num_ended -= count
+        self._num_gone += count
         return ChoiceDelta(
             choice=self._index,
             text=text,
@@ -139,5 +142,5 @@ def token_offsets(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     offsets, length = [], 0
     for token_id in ids:
         offsets.append(length)
-        length += len(detokenizer.push((token_id,)).text)
+        length += len(detokenizer.add(token_id))
     return offsets

@@ -27,7 +27,9 @@ from router_svc.model_store import (
 from router_svc.served_model import ServedModel
 from router_svc.server import Router, RouterConfig
 from router_svc.text.chat_template import ChatTemplate
-from router_svc.text.tokenizer import Tokenizer, TokenizerError
+from router_svc.text.template_errors import TemplateLoadError
+from router_svc.text.tokenizer import Tokenizer
+from router_svc.text.tokenizer_parts import TokenizerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,9 +210,9 @@ async def _router(
 
 def _load_text(path: Path, template_file: Path | None) -> tuple[Tokenizer, ChatTemplate | None]:
     try:
-        tokenizer = Tokenizer.load(path, cache_dir=default_cache_dir() / "tokenizers")
-        return tokenizer, ChatTemplate.load(path, override=template_file)
-    except TokenizerError as error:
+        tokenizer = Tokenizer.load(path)
+        return tokenizer, ChatTemplate.load(path, tokenizer, override=template_file)
+    except (TokenizerError, TemplateLoadError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -93,4 +93,4 @@ def merged_exposition(registry: CollectorRegistry, engines: Iterable[bytes]) -> 
                 known.samples.extend(family.samples)
             else:
                 families[family.name] = family
-    return generate_latest(_Families(families.values()))  # type: ignore[arg-type]
+    return generate_latest(_Families(families.values()))

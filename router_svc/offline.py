@@ -105,8 +105,8 @@ class LLM:
 
     def __init__(self, model: str = DEFAULT_MODEL, **engine_flags: Any) -> None:
         path = resolve_model(model, default_cache_dir())
-        self._tokenizer = Tokenizer.load(path, cache_dir=default_cache_dir() / "tokenizers")
-        self._template = ChatTemplate.load(path)
+        self._tokenizer = Tokenizer.load(path)
+        self._template = ChatTemplate.load(path, self._tokenizer)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="octavo")
         self._thread.start()
@@ -164,14 +164,12 @@ class LLM:
         """Answers one conversation or several. Raises TemplateError for one that does not fit."""
         if self._template is None:
             raise ValueError("this model has no chat template")
-        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         encoded: list[tuple[str | None, list[int]]] = []
-        for conversation in conversations:
+        for conversation in _as_conversations(messages):
             rendered = self._template.render(
-                [dict(m) for m in conversation],  # type: ignore[call-overload]
+                [dict(message) for message in conversation],
                 add_generation_prompt=True,
                 continue_final_message=False,
-                variables={},
             )
             ids = encode_chat(self._tokenizer, rendered, add_special_tokens=False)
             encoded.append((None, ids))
@@ -264,6 +262,14 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
+
+
+def _as_conversations(
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+) -> Sequence[Sequence[Message]]:
+    if messages and isinstance(messages[0], Mapping):
+        return [messages]  # type: ignore[list-item]
+    return messages  # type: ignore[return-value]
 
 
 def _request(ids: list[int], params: SamplingParams, info: EngineInfo) -> GenerationRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from router_svc.bench.workload import PromptMaker, Workload
-from router_svc.model_store import default_cache_dir
-from router_svc.text.tokenizer import Tokenizer, TokenizerError
+from router_svc.text.tokenizer import Tokenizer
+from router_svc.text.tokenizer_parts import TokenizerError
 
 if TYPE_CHECKING:
     from router_svc.bench.clients import Client
@@ -127,7 +128,7 @@ def _load_tokenizer(path: Path | None) -> Tokenizer | None:
     if path is None:
         return None
     try:
-        return Tokenizer.load(path, cache_dir=default_cache_dir() / "tokenizers")
+        return Tokenizer.load(path)
     except TokenizerError as error:
         raise click.ClickException(str(error)) from error
 
@@ -149,10 +150,7 @@ async def _measure(
             for level in concurrency:
                 count = requests or max(4, 2 * level)
                 bar = progress.add_task(f"concurrency {level}", total=count)
-                levels.append(
-                    await run_level(
-                        client, prompts, numbers, level, count, lambda b=bar: progress.advance(b)
-                    )
-                )
+                advance = partial(progress.advance, bar)
+                levels.append(await run_level(client, prompts, numbers, level, count, advance))
                 progress.remove_task(bar)
     return levels
