@@ -1,17 +1,17 @@
 """What an engine was asked to be, one small immutable record per concern.
 
-The records come from parsed flags (`octavo.flags`) and are never changed; what start-up decides (the
-context length that fits, the number of blocks) lives in records of its own.
+The records come from parsed flags (`octavo.flags`) and are never changed; what start-up decides
+(the context length that fits, the number of blocks) lives in records of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 _DEFAULT_BATCHED_TOKENS = 2048
@@ -64,9 +64,9 @@ class BatchConfig:
             budget = given or max(model_len, self.max_num_seqs)
             if budget < model_len:
                 raise ConfigError(
-                    f"without chunked prefill a prompt is one step: --max-num-batched-tokens {budget} "
-                    f"is below the context length {model_len}; raise it, lower --max-model-len, or "
-                    "drop --no-enable-chunked-prefill"
+                    "without chunked prefill a prompt is one step: --max-num-batched-tokens "
+                    f"{budget} is below the context length {model_len}; raise it, lower "
+                    "--max-model-len, or drop --no-enable-chunked-prefill"
                 )
         if budget < self.max_num_seqs:
             raise ConfigError(

@@ -34,7 +34,7 @@ _DOMAIN = "engine.octavo"
 class RequestError(Exception):
     """Ends one request with a status; `status` is what the client gets."""
 
-    def __init__(self, code: Code.ValueType, message: str, details: Sequence[Message] = ()) -> None:
+    def __init__(self, code: int, message: str, details: Sequence[Message] = ()) -> None:
         super().__init__(message)
         self.status = Status(
             code=code, message=message, details=[_packed(item) for item in details]
@@ -58,7 +58,7 @@ def _retry_after(seconds: float) -> RetryInfo:
 
 
 def invalid(field: str, message: str) -> RequestError:
-    """INVALID_ARGUMENT naming the field by its path in the request, for example "sampling.top_p"."""
+    """INVALID_ARGUMENT with the field's path in the request, for example "sampling.top_p"."""
     violation = BadRequest.FieldViolation(field=field, description=message)
     return RequestError(
         Code.INVALID_ARGUMENT, f"{field}: {message}", [BadRequest(field_violations=[violation])]

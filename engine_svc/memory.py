@@ -10,8 +10,10 @@ whichever is less. Page cache that the kernel can drop counts as free.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from engine_svc.cgroups import cgroup_directories, read_number, read_statistic
 
 if TYPE_CHECKING:
     from kernels.backend import MemoryNeeds
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 # The rest is for the page cache, other processes, and the fragmentation of ours.
 _DEFAULT_POOL_SHARE = 0.5
 _DEFAULT_POOL_LIMIT = 4 << 30
+# By version: the limit, the use, and what of the use is page cache that can be dropped.
+_CGROUP_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 
 
 class DoesNotFitError(Exception):
@@ -87,56 +94,17 @@ def available_memory(system_available: int, root: Path = Path("/")) -> Available
     cgroup-v1/memory.rst.
     """
     found = AvailableMemory(system_available, "available system memory")
-    for directory, limit_name, use_name, cache_key in _cgroup_directories(root):
-        limit = _read_number(directory / limit_name)
-        use = _read_number(directory / use_name)
+    for version, directory in cgroup_directories("memory", root):
+        limit_name, use_name, cache_key = _CGROUP_FILES[version]
+        limit = read_number(directory / limit_name)
+        use = read_number(directory / use_name)
         if limit is None or use is None:
             continue
-        working_set = max(0, use - _read_statistic(directory / "memory.stat", cache_key))
+        working_set = max(0, use - read_statistic(directory / "memory.stat", cache_key))
         left = max(0, limit - working_set)
         if left < found.num_bytes:
             found = AvailableMemory(left, f"left of the cgroup limit of {format_bytes(limit)}")
     return found
-
-
-def _cgroup_directories(root: Path) -> list[tuple[Path, str, str, str]]:
-    """Directories of this process's memory cgroup and of all above it, with their file names."""
-    try:
-        membership = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in membership:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            mounts = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
-            names = ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            mounts = [root / "sys/fs/cgroup/memory"]
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        # A container may see its own group mounted as the root while its path names the host's.
-        relative = PurePosixPath(path.lstrip("/"))
-        for mount in mounts:
-            found += [(mount / level, *names) for level in (relative, *relative.parents)]
-    return found
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None  # "max" is no limit
-
-
-def _read_statistic(path: Path, key: str) -> int:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(value) for name, value in map(str.split, lines) if name == key), 0)
 
 
 def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolRequest) -> MemoryPlan:
@@ -175,7 +143,8 @@ def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolReques
         flag = "--num-gpu-blocks-override" if pool.num_blocks else "--kv-cache-memory-bytes"
         raise DoesNotFitError(
             f"the KV pool of {format_bytes(plan.pool_bytes)} beside {format_bytes(fixed)} of model "
-            f"takes {format_bytes(plan.pool_bytes + fixed)}, but {_describe(available)}; lower {flag}"
+            f"takes {format_bytes(plan.pool_bytes + fixed)}, but {_describe(available)}; "
+            f"lower {flag}"
         )
     if num_blocks >= context_blocks:
         return plan
@@ -187,8 +156,8 @@ def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolReques
             "--max-model-len or raise --kv-cache-memory-bytes"
         )
     notice = (
-        f"context length reduced from {wanted_len} to the {plan.pool_tokens} tokens that the KV pool "
-        "holds; --kv-cache-memory-bytes enlarges the pool"
+        f"context length reduced from {wanted_len} to the {plan.pool_tokens} tokens that the KV "
+        "pool holds; --kv-cache-memory-bytes enlarges the pool"
     )
     return replace(plan, max_model_len=plan.pool_tokens, notices=(notice,))
 
@@ -219,8 +188,8 @@ def summary_lines(plan: MemoryPlan, spec: DecoderSpec, element_bytes: int) -> li
             *factors
         )
     return [
-        f"memory: {_describe(plan.available)}; weights {format_bytes(plan.weights)}, activations up "
-        f"to {format_bytes(plan.activations)}, KV pool {format_bytes(plan.pool_bytes)}",
+        f"memory: {_describe(plan.available)}; weights {format_bytes(plan.weights)}, activations "
+        f"up to {format_bytes(plan.activations)}, KV pool {format_bytes(plan.pool_bytes)}",
         f"KV per token: {per_token:,} bytes{arithmetic}",
         f"KV pool: {plan.num_blocks:,} blocks of {plan.block_size} tokens = {plan.pool_tokens:,} "
         "tokens",

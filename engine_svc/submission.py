@@ -7,10 +7,11 @@ hit. Nothing here clamps silently but `max_tokens`, which ends where the context
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine_svc.errors import invalid, mismatch
+from engine_svc.request import Request
 from engine_svc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ class Submission:
 def parse_submission(
     request: pb.GenerateRequest, limits: RequestLimits, draw_seed: Callable[[], int]
 ) -> Submission:
-    """Checks a request. Raises RequestError: INVALID_ARGUMENT, or FAILED_PRECONDITION on `expect`."""
+    """Checks a request.
+
+    Raises RequestError: INVALID_ARGUMENT, or FAILED_PRECONDITION where `expect` does not hold.
+    """
     _check_expectations(request, limits)
     _check_unsupported(request, limits)
     for field in ("request_id", "tenant", "cache_salt", "traceparent"):
@@ -290,3 +294,30 @@ def _parse_timeout(request: pb.GenerateRequest) -> float | None:
             "timeout", f"must be above 0 and at most {_MAX_TIMEOUT_SECONDS:g} s, not {seconds:g} s"
         )
     return seconds
+
+
+def make_requests(
+    submission: Submission, first_key: int, *, arrival: float, deadline: float | None, group: object
+) -> tuple[Request, ...]:
+    """The scheduler's requests, one for each choice that runs, with keys from `first_key` on.
+
+    The prompt is the same for all of them, so the first alone reports its log-probabilities.
+    """
+    without_prompt = replace(submission.sampling, prompt_logprobs=None)
+    return tuple(
+        Request(
+            key=first_key + index,
+            request_id=submission.request_id,
+            choice=choice,
+            prompt_token_ids=submission.prompt_token_ids,
+            sampling=without_prompt if index else submission.sampling,
+            arrival=arrival,
+            output_token_ids=list(submission.resumed.get(choice, ())),
+            priority=submission.priority,
+            tenant=submission.tenant,
+            cache_salt=submission.cache_salt,
+            deadline=deadline,
+            group=group,
+        )
+        for index, choice in enumerate(submission.choices)
+    )

@@ -1,8 +1,8 @@
 """The engine's command-line flags, declared once for every command that starts an engine.
 
-`octavo serve` parses them, turns the values back into arguments with `engine_args` and hands those to
-its child `python -m engine_svc`, which parses the same declarations. Names and meanings are vLLM's
-where vLLM has the flag. Each flag is also read from `OCTAVO_<NAME>`; the command line wins.
+`octavo serve` parses them, turns the values back into arguments with `engine_args` and hands those
+to its child `python -m engine_svc`, which parses the same declarations. Names and meanings are
+vLLM's where vLLM has the flag. Each flag is also read from `OCTAVO_<NAME>`; the command line wins.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--max-num-queued-reqs",
         {
-            "type": click.IntRange(0, 1_000_000),
+            "type": click.IntRange(1, 1_000_000),
             "default": 1024,
             "help": "Most choices that wait; beyond, requests are refused with RESOURCE_EXHAUSTED.",
         },

@@ -1,0 +1,81 @@
+"""`python -m engine_svc MODEL_PATH`: one engine process."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import psutil
+from octavo.flags import engine_options, process_options
+
+if TYPE_CHECKING:
+    from engine_svc.config import Settings
+    from engine_svc.progress import StartupPrinter
+    from engine_svc.startup import LoadedEngine
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@click.command()
+@click.argument("model_path", type=click.Path(exists=True, path_type=Path))
+@engine_options
+@process_options
+def main(model_path: Path, **params: Any) -> None:
+    """Serves the model in MODEL_PATH, a directory or a .gguf file, at the token level over gRPC."""
+    if params["exit_with_parent"]:
+        _die_with_parent()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # Only now: torch takes its time, and --help need not wait for it.
+    from engine_svc.config import ConfigError, settings_from
+    from engine_svc.memory import DoesNotFitError
+    from engine_svc.models.errors import ModelError
+    from engine_svc.progress import StartupPrinter
+    from engine_svc.startup import load_engine
+
+    started = psutil.Process().create_time()
+    printer = StartupPrinter()
+    printer.timed("importing", time.time() - started)
+    settings = settings_from(model_path, params)
+    try:
+        loaded = load_engine(settings, printer)
+    except (ModelError, ConfigError, DoesNotFitError) as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(asyncio.run(_serve(loaded, settings, printer, started)))
+
+
+async def _serve(
+    loaded: LoadedEngine, settings: Settings, printer: StartupPrinter, started: float
+) -> int:
+    from engine_svc.server import AddressInUseError, EngineServer
+
+    server = EngineServer(loaded, settings.service, settings.batch, settings.requests)
+    try:
+        address = await server.start()
+    except AddressInUseError as error:
+        raise click.ClickException(str(error)) from error
+    for line in loaded.model_info.summary:
+        printer.line(line)
+    printer.line(f"engine ready after {time.time() - started:.2f} s: gRPC on {address}")
+    return await server.run_until_signalled()
+
+
+def _die_with_parent() -> None:
+    """Has the kernel kill this process when the thread that started it ends. See prctl(2)."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

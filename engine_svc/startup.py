@@ -1,0 +1,222 @@
+"""From settings to a loaded engine, in phases that are shown as they happen.
+
+read config ─▶ plan memory ─▶ load weights ─▶ allocate KV ─▶ warm up
+               └ refuses here, before any weight is read, what cannot fit
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+import torch
+from octavo.engine.v1 import engine_pb2 as pb
+
+from engine_svc.config import ConfigError
+from engine_svc.executor import LocalExecutor
+from engine_svc.kv_cache_manager import KVCacheManager
+from engine_svc.loader.open_model import open_model
+from engine_svc.memory import (
+    MemoryPlan,
+    PoolRequest,
+    available_memory,
+    format_bytes,
+    plan_memory,
+    summary_lines,
+)
+from engine_svc.model_runner import ModelRunner
+from engine_svc.processor import choose_dtype, usable_cores
+from engine_svc.scheduler import Scheduler
+from engine_svc.scheduler_config import SchedulerConfig
+from engine_svc.submission import MAX_CHOICES, RequestLimits
+from kernels.backend import StepInputs
+from kernels.cpu import library as cpu_library
+from kernels.reference.backend import ReferenceBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine_svc.config import Settings
+    from engine_svc.executor import Executor
+    from engine_svc.loader.opened import OpenedModel
+    from engine_svc.progress import StartupPrinter
+    from kernels.backend import Decoder
+
+_WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """All that serving needs, ready to run."""
+
+    scheduler: Scheduler
+    kv: KVCacheManager
+    executor: Executor
+    limits: RequestLimits
+    model_info: pb.GetModelInfoResponse
+
+
+def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
+    """Loads the model. Raises ModelError, ConfigError or DoesNotFitError, worded for people."""
+    with printer.phase("reading config"):
+        opened = open_model(settings.model.path)
+        _check_length(settings.model.max_model_len, opened)
+        torch.set_num_threads(settings.model.threads or usable_cores())
+        dtype_name, dtype_notice = choose_dtype(settings.model.dtype, _stored_dtype(opened))
+        dtype: torch.dtype = getattr(torch, dtype_name)
+        backend = ReferenceBackend(cpu_library.load())
+    with printer.phase("planning memory"):
+        wanted_len = settings.model.max_model_len or opened.max_position
+        batched_tokens = settings.batch.batched_tokens(wanted_len)
+        needs = backend.plan(
+            opened.spec,
+            dtype,
+            block_size=settings.cache.block_size,
+            max_num_batched_tokens=batched_tokens,
+            max_num_seqs=settings.batch.max_num_seqs,
+        )
+        available = available_memory(psutil.virtual_memory().available)
+        plan = plan_memory(needs, available, _pool_request(settings, opened))
+    with printer.loading("loading weights") as on_progress:
+        decoder = backend.load(opened.spec, opened.source, dtype, on_progress)
+    with printer.phase("allocating KV"):
+        decoder.allocate_kv(plan.num_blocks, plan.block_size)
+    with printer.phase("warming up"):
+        _warm_up(decoder, plan.block_size)
+        runner = ModelRunner(
+            decoder,
+            vocab_size=opened.spec.vocab_size,
+            block_size=plan.block_size,
+            max_num_seqs=settings.batch.max_num_seqs,
+            max_model_len=plan.max_model_len,
+            max_num_batched_tokens=batched_tokens,
+        )
+        # What is loaded stays for good; the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+    notices = [*opened.notices, *plan.notices, *([dtype_notice] if dtype_notice else [])]
+    summary = [
+        f"model: {_served_names(settings)[0]} ({opened.family}, {opened.format}), "
+        f"{opened.num_parameters / 1e6:.1f} M parameters, "
+        f"{format_bytes(opened.file_bytes)} on disk",
+        f"computing in {dtype_name}: {backend.description}",
+        *summary_lines(plan, opened.spec, dtype.itemsize),
+        *(f"note: {notice}" for notice in notices),
+    ]
+    kv = KVCacheManager(plan.num_blocks, plan.block_size)
+    limits = RequestLimits(
+        max_model_len=plan.max_model_len,
+        vocab_size=opened.spec.vocab_size,
+        eos_token_ids=opened.eos_token_ids,
+        max_logprobs=settings.requests.max_logprobs,
+        accepts_priority=settings.batch.accepts_priority,
+        tokenizer_sha256=opened.tokenizer_sha256,
+        weights_version=opened.weights_version,
+    )
+    return LoadedEngine(
+        scheduler=Scheduler(_scheduler_config(settings, plan, batched_tokens), kv, time.monotonic),
+        kv=kv,
+        executor=LocalExecutor(runner),
+        limits=limits,
+        model_info=_model_info(settings, opened, plan, limits, summary),
+    )
+
+
+def _check_length(asked: int | None, opened: OpenedModel) -> None:
+    if asked is not None and asked > opened.max_position:
+        raise ConfigError(
+            f"--max-model-len {asked} is above the {opened.max_position} tokens that the model was "
+            "made for"
+        )
+
+
+def _stored_dtype(opened: OpenedModel) -> str:
+    """The type of the weights; quantised ones decode to float32 but carry less than 16 bits."""
+    quantised = opened.file_bytes < 2 * opened.num_parameters
+    return "bfloat16" if quantised and opened.dtype == "float32" else opened.dtype
+
+
+def _served_names(settings: Settings) -> tuple[str, ...]:
+    return settings.model.served_names or (settings.model.path.stem,)
+
+
+def _pool_request(settings: Settings, opened: OpenedModel) -> PoolRequest:
+    return PoolRequest(
+        block_size=settings.cache.block_size,
+        max_num_seqs=settings.batch.max_num_seqs,
+        model_len=opened.max_position,
+        max_model_len=settings.model.max_model_len,
+        memory_bytes=settings.cache.memory_bytes,
+        num_blocks=settings.cache.num_blocks,
+    )
+
+
+def _scheduler_config(settings: Settings, plan: MemoryPlan, batched_tokens: int) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=settings.batch.max_num_seqs,
+        max_num_batched_tokens=batched_tokens,
+        max_model_len=plan.max_model_len,
+        max_num_queued_reqs=settings.batch.max_num_queued_reqs,
+        max_num_queued_tokens=settings.batch.max_num_queued_tokens,
+        enable_prefix_caching=settings.cache.prefix_caching,
+        enable_chunked_prefill=settings.batch.chunked_prefill,
+        target_step_seconds=settings.batch.target_step_seconds,
+    )
+
+
+def _warm_up(decoder: Decoder, block_size: int) -> None:
+    """Runs a small prefill and a decode, so that the first request does not pay for what backends
+    set up lazily. Block 0 gets their keys and values, which nothing will ever look for."""
+    for num_tokens in (min(_WARM_UP_TOKENS, block_size), 1):
+        positions = torch.arange(num_tokens, dtype=torch.int32)
+        decoder.step(
+            StepInputs(
+                token_ids=torch.zeros(num_tokens, dtype=torch.int32),
+                positions=positions,
+                slot_mapping=positions,
+                query_start_loc=torch.tensor([0, num_tokens], dtype=torch.int32),
+                seq_lens=torch.tensor([num_tokens], dtype=torch.int32),
+                block_tables=torch.zeros((1, 1), dtype=torch.int32),
+                logits_rows=torch.tensor([num_tokens - 1], dtype=torch.int32),
+            )
+        )
+
+
+def _model_info(
+    settings: Settings,
+    opened: OpenedModel,
+    plan: MemoryPlan,
+    limits: RequestLimits,
+    summary: list[str],
+) -> pb.GetModelInfoResponse:
+    defaults = opened.default_sampling if settings.model.use_generation_config else {}
+    return pb.GetModelInfoResponse(
+        served_names=_served_names(settings),
+        source=str(settings.model.path),
+        instance_id=uuid.uuid4().hex,
+        max_model_len=limits.max_model_len,
+        vocab_size=limits.vocab_size,
+        eos_token_ids=sorted(limits.eos_token_ids),
+        tokenizer_sha256=limits.tokenizer_sha256,
+        weights_version=limits.weights_version,
+        block_size=plan.block_size,
+        num_blocks=plan.num_blocks,
+        max_num_seqs=settings.batch.max_num_seqs,
+        max_n=MAX_CHOICES,
+        max_logprobs=limits.max_logprobs,
+        ready_unix_seconds=int(time.time()),
+        summary=summary,
+        max_num_queued_reqs=settings.batch.max_num_queued_reqs,
+        default_sampling=_sampling_message(defaults),
+    )
+
+
+def _sampling_message(defaults: Mapping[str, float]) -> pb.SamplingParams:
+    message = pb.SamplingParams()
+    for name, value in defaults.items():
+        setattr(message, name, int(value) if name == "top_k" else value)
+    return message
