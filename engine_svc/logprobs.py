@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Rows brought to the host at a time: 64 rows of a vocabulary of 262144 are 64 MiB.
 ROWS_PER_SLICE = 64
 
+_LOWEST = np.finfo(np.float32).min  # finite logits have finite log-probabilities
+
 
 def no_logprobs(top_k: int) -> TokenLogprobs:
     """The entry of a prompt's first token, which nothing predicts: NaN and rank 0.
@@ -41,7 +43,8 @@ def token_logprobs(row: npt.NDArray[np.float32], token_id: int, top_k: int) -> T
     log_sum = np.log(np.exp(row.astype(np.float64) - maximum).sum())
     top_ids = likeliest_ids(row, min(top_k, row.size))
     wanted = np.append(top_ids, token_id)
-    values = (row[wanted].astype(np.float64) - maximum - log_sum).astype(np.float32).tolist()
+    exact = row[wanted].astype(np.float64) - maximum - log_sum
+    values = np.maximum(exact, _LOWEST).astype(np.float32).tolist()
     return TokenLogprobs(
         values[-1], rank(row, token_id), tuple(top_ids.tolist()), tuple(values[:-1])
     )

@@ -134,8 +134,8 @@ class ModelRunner:
         predicted = max(first, 1)
         if chunk.first_position >= predicted and predicted < end:
             failed[chunk.key] = (
-                f"the log-probabilities of prompt position {predicted} are lost: the step starts at "
-                f"position {chunk.first_position}, but they come from the position before theirs"
+                f"the log-probabilities of prompt position {predicted} are lost: the step starts "
+                f"at position {chunk.first_position}, but they come from the position before theirs"
             )
             return None
         offset = start - chunk.first_position - 1

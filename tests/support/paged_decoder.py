@@ -50,13 +50,14 @@ class PagedDecoder:
             assert tensor.is_contiguous()
         tokens, positions = inputs.token_ids.numpy(), inputs.positions.numpy()
         starts, tables = inputs.query_start_loc.numpy(), inputs.block_tables.numpy()
+        seq_lens = inputs.seq_lens.numpy()
         self.steps.append((len(tokens), len(inputs.logits_rows)))
         self.slots[inputs.slot_mapping.numpy()] = tokens
 
         logits = np.zeros((len(inputs.logits_rows), self.vocab_size), dtype=np.float32)
         for i, row in enumerate(inputs.logits_rows.tolist()):
             request = int(np.searchsorted(starts, row, side="right")) - 1
-            seen = np.arange(inputs.seq_lens[request])
+            seen = np.arange(seq_lens[request])
             blocks = tables[request, seen // self.block_size]
             context = self.slots[blocks * self.block_size + seen % self.block_size]
             logits[i] = logits_after(context[: positions[row] + 1], self.vocab_size)
