@@ -48,9 +48,9 @@ class ReferenceDecoder:
                 kind: rope_table(kind, spec.head_dim, spec.max_position, dtype)
                 for kind in {layer.rope for layer in spec.layers}
             }
-            linears = [linear for layer in weights.layers for linear in layer.linears]
-            self._tiles = prove_tiles(linears, LAYER_TILES, dtype)
-            self._head_tiles = prove_tiles([weights.head], HEAD_TILES, dtype)
+            shapes = {linear.shape for layer in weights.layers for linear in layer.linears}
+            self._tiles = prove_tiles(sorted(shapes), LAYER_TILES, dtype)
+            self._head_tiles = prove_tiles([weights.head.shape], HEAD_TILES, dtype)
 
     @property
     def weight_bytes(self) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 # Fine while a product is bound by reading the weights, coarse once it is bound by arithmetic.
 LAYER_TILES = (
@@ -35,56 +35,28 @@ _PACK_BLOCK = 64  # outputs per block of that layout
 class Linear(Protocol):
     """A matrix [out, in], perhaps with a bias [out], in the layout that suits its product."""
 
-    @property
-    def in_features(self) -> int:
-        """Length of a row of x."""
-        ...
-
-    @property
-    def out_features(self) -> int:
-        """Length of a row of the result."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of matrix and bias as held."""
-        ...
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether a bias is added, before the sum is rounded to x's type."""
-        ...
+    shape: tuple[int, int]
+    has_bias: bool
+    nbytes: int  # of matrix and bias as held
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[rows, in] → [rows, out], in x's type."""
+        """x·Wᵀ + b, [rows, in] → [rows, out]: summed, then rounded once to x's type."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class DenseLinear:
     """The definition: torch's own product over the matrix as it is."""
 
-    weight: torch.Tensor
-    bias: torch.Tensor | None = None
-
-    @property
-    def in_features(self) -> int:
-        return self.weight.shape[1]
-
-    @property
-    def out_features(self) -> int:
-        return self.weight.shape[0]
-
-    @property
-    def nbytes(self) -> int:
-        return self.weight.nbytes + (0 if self.bias is None else self.bias.nbytes)
-
-    @property
-    def has_bias(self) -> bool:
-        return self.bias is not None
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self.weight = weight
+        self._bias = bias
+        self.shape = (weight.shape[0], weight.shape[1])
+        self.has_bias = bias is not None
+        self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(x, self.weight, self.bias)
+        """As `Linear`."""
+        return torch.nn.functional.linear(x, self.weight, self._bias)
 
 
 class PackedLinear:
@@ -92,18 +64,14 @@ class PackedLinear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS)  # noqa: SLF001 (torch exports it under this name only)
-        self._bias = bias
         self._product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001 (likewise)
-        self.out_features, self.in_features = weight.shape
-        self.nbytes = matrix_bytes(weight.shape, weight.dtype) + (
-            0 if bias is None else bias.nbytes
-        )
-
-    @property
-    def has_bias(self) -> bool:
-        return self._bias is not None
+        self._bias = bias
+        self.shape = (weight.shape[0], weight.shape[1])
+        self.has_bias = bias is not None
+        self.nbytes = matrix_bytes(self.shape, weight.dtype) + (0 if bias is None else bias.nbytes)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """As `Linear`."""
         y: torch.Tensor = self._product(x, self._packed, self._bias, "none", [], "")
         return y
 
@@ -155,29 +123,50 @@ class RowTiles:
         rows = x.shape[0]
         if rows <= self.largest:
             return linear(x)
-        out = x.new_empty(rows, linear.out_features)
+        out = x.new_empty(rows, linear.shape[0])
         for start in range(0, rows, self.largest):
             stop = min(start + self.largest, rows)
             out[start:stop] = linear(x[start:stop])
         return out
 
 
-def prove_tiles(linears: Iterable[Linear], sizes: Sequence[int], dtype: torch.dtype) -> RowTiles:
-    """Those of `sizes` with which every one of `linears` gives the bits that `PROOF_TILE` gives.
+def prove_tiles(
+    shapes: Iterable[tuple[int, int]],
+    sizes: Sequence[int],
+    dtype: torch.dtype,
+    make: Callable[[torch.Tensor, torch.Tensor | None], Linear] = pack,
+) -> RowTiles:
+    """Those of `sizes` that give the bits of `PROOF_TILE` for all matrices of `shapes` [out, in].
 
-    One matrix stands for all of its shape. Rows are drawn at random from a fixed seed and compared
-    at several places of the tile and beside several neighbours.
+    The matrices are made up, with and without a bias, such that each sum is of terms that cancel:
+    what is left is rounding error alone, and nearly every result changes when the order of its sum
+    does. Random data would not do: rounding to bfloat16 hides almost all such differences.
     """
-    samples = {(m.in_features, m.out_features, m.has_bias): m for m in linears}
     kept = tuple(sizes)
-    for linear in samples.values():
-        generator = torch.Generator().manual_seed(linear.in_features)
-        x = torch.randn(max(max(sizes), 2 * PROOF_TILE), linear.in_features, generator=generator)
-        x = x.to(dtype)
-        expected = torch.cat([linear(tile) for tile in torch.split(x, PROOF_TILE)])
-        for shift in range(1, PROOF_TILE):
-            moved = linear(x[shift : shift + PROOF_TILE])
-            if not torch.equal(moved, expected[shift : shift + PROOF_TILE]):
-                return RowTiles((1,))
-        kept = tuple(size for size in kept if torch.equal(linear(x[:size]), expected[:size]))
-    return RowTiles(kept)
+    for num_out, num_in in shapes:
+        weight, x = _cancelling(num_out, num_in, max(*sizes, 2 * PROOF_TILE), dtype)
+        for bias in (None, torch.zeros(num_out, dtype=dtype)):
+            linear = make(weight, bias)
+            expected = torch.cat([linear(tile) for tile in torch.split(x, PROOF_TILE)])
+            for shift in range(1, PROOF_TILE):  # other places in the tile, other neighbours
+                rows = slice(shift, shift + PROOF_TILE)
+                if not torch.equal(linear(x[rows]), expected[rows]):
+                    return RowTiles((1,))
+            kept = tuple(size for size in kept if torch.equal(linear(x[:size]), expected[:size]))
+    return RowTiles(kept or (1,))
+
+
+def _cancelling(
+    num_out: int, num_in: int, num_rows: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix [out, in] and rows [rows, in] whose products are all zero but for rounding."""
+    generator = torch.Generator().manual_seed(0)
+    half = num_in // 2
+    order = torch.randperm(half, generator=generator)
+    # Eight times normal: the errors of float32 sums stay clear of float16's smallest numbers.
+    block = 8 * torch.randn(_PACK_BLOCK, half, generator=generator)
+    rows = 8 * torch.randn(num_rows, half, generator=generator)
+    odd = num_in % 2
+    block = torch.cat((block, -block[:, order], torch.zeros(_PACK_BLOCK, odd)), 1).to(dtype)
+    rows = torch.cat((rows, rows[:, order], torch.zeros(num_rows, odd)), 1).to(dtype)
+    return block.repeat(-(-num_out // _PACK_BLOCK), 1)[:num_out].contiguous(), rows

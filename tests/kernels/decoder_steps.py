@@ -1,0 +1,103 @@
+"""Drives a decoder step by step over a paged cache: what a model runner does, at its simplest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernels.backend import QuantizedTensor, StepInputs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernels.backend import Decoder
+    from kernels.spec import DecoderSpec
+
+BLOCK_SIZE = 16
+NUM_BLOCKS = 256
+
+
+class DictSource:
+    """Weights out of a dictionary; `asked` keeps the order of the names that were loaded."""
+
+    def __init__(self, weights: dict[str, torch.Tensor | QuantizedTensor]) -> None:
+        self.weights = weights
+        self.asked: list[str] = []
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(
+            weight.data.nbytes if isinstance(weight, QuantizedTensor) else weight.nbytes
+            for weight in self.weights.values()
+        )
+
+    def load(self, name: str) -> torch.Tensor | QuantizedTensor:
+        """One weight."""
+        self.asked.append(name)
+        return self.weights[name]
+
+
+def random_weights(spec: DecoderSpec, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Weights that keep activations near one."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(shape, generator=generator)
+        * (shape[1] ** -0.5 if len(shape) == 2 else 0.2)
+        + (1.0 if name.endswith("norm") and not spec.norm_offset else 0.0)
+        for name, shape in spec.weight_shapes().items()
+    }
+
+
+class Run:
+    """A decoder with a cache, and blocks for requests in a scattered order."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        decoder.allocate_kv(NUM_BLOCKS, BLOCK_SIZE)
+        self._decoder = decoder
+        order = torch.randperm(NUM_BLOCKS - 1, generator=torch.Generator().manual_seed(1))
+        self._free = (order + 1).tolist()
+        self._tables: dict[str, list[int]] = {}
+        self._lengths: dict[str, int] = {}
+
+    def step(self, *chunks: tuple[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Feeds each named request its next tokens; returns the logits of all of their rows."""
+        lengths = [len(tokens) for _, tokens in chunks]
+        logits = self._decoder.step(self.inputs(*chunks, logits_rows=range(sum(lengths))))
+        names = [name for name, _ in chunks]
+        return dict(zip(names, logits.split(lengths), strict=True))
+
+    def inputs(self, *chunks: tuple[str, Sequence[int]], logits_rows: Sequence[int]) -> StepInputs:
+        """The next step's batch, with blocks taken for it."""
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        starts = [0]
+        for name, tokens in chunks:
+            start = self._lengths.get(name, 0)
+            self._lengths[name] = start + len(tokens)
+            table = self._tables.setdefault(name, [])
+            while len(table) * BLOCK_SIZE < self._lengths[name]:
+                table.append(self._free.pop())
+            ids += tokens
+            for position in range(start, self._lengths[name]):
+                positions.append(position)
+                slots.append(table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
+            starts.append(len(ids))
+        names = [name for name, _ in chunks]
+        widest = max(len(self._tables[name]) for name in names)
+        tables = [self._tables[name] + [0] * (widest - len(self._tables[name])) for name in names]
+        return StepInputs(
+            token_ids=_int32(ids),
+            positions=_int32(positions),
+            slot_mapping=_int32(slots),
+            query_start_loc=_int32(starts),
+            seq_lens=_int32([self._lengths[name] for name in names]),
+            block_tables=_int32(tables),
+            logits_rows=_int32(list(logits_rows)),
+        )
+
+
+def _int32(values: list) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
