@@ -1,0 +1,120 @@
+"""Finds and loads liboctavo_cpu.so.
+
+The library is looked for in two places: `build/` of a source checkout, where both an editable
+install and `cmake -B build && cmake --build build` put it, and beside this package in an installed wheel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.resources
+from dataclasses import dataclass
+from pathlib import Path
+
+# torch first: the library then binds to the OpenMP runtime that torch brings, so that both share
+# one team of threads.
+import torch
+
+FILE_NAME = "liboctavo_cpu.so"
+ABI_VERSION = 1  # OCTAVO_ABI_VERSION in src/abi.h
+ISAS = ("portable", "avx2", "avx512")  # OctavoIsa, slowest first
+DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # OctavoDtype
+
+
+class PagedAttentionArgs(ctypes.Structure):
+    """OctavoPagedAttention of src/abi.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("query", "out", "k_cache", "v_cache")),
+        *((name, ctypes.c_void_p) for name in ("block_tables", "seq_lens", "query_start_loc")),
+        *((name, ctypes.c_int64) for name in ("query_stride", "out_stride", "block_stride")),
+        *((name, ctypes.c_int32) for name in ("num_tokens", "num_requests", "num_heads")),
+        *((name, ctypes.c_int32) for name in ("num_kv_heads", "head_dim", "block_size")),
+        *((name, ctypes.c_int32) for name in ("num_blocks", "max_blocks", "query_dtype")),
+        *((name, ctypes.c_int32) for name in ("cache_dtype", "window", "num_threads", "isa")),
+        *((name, ctypes.c_float) for name in ("scale", "softcap")),
+        *((name, ctypes.c_int64) for name in ("bad_index", "bad_value")),
+    )
+
+
+class KvCacheWriteArgs(ctypes.Structure):
+    """OctavoKvCacheWrite of src/abi.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("key", "value", "k_cache", "v_cache")),
+        ("slot_mapping", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("key_stride", "value_stride", "block_stride")),
+        *((name, ctypes.c_int32) for name in ("num_tokens", "num_kv_heads", "head_dim")),
+        *((name, ctypes.c_int32) for name in ("block_size", "num_blocks", "dtype")),
+        *((name, ctypes.c_int64) for name in ("bad_index", "bad_value")),
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """The loaded library."""
+
+    path: Path
+    handle: ctypes.CDLL
+    isas: tuple[str, ...]  # that this build and this CPU have, slowest first
+
+    @property
+    def isa(self) -> str:
+        """The instruction set that kernels use unless told otherwise."""
+        return self.isas[-1]
+
+
+def load() -> Library | None:
+    """The library, loaded once per process, or None; `unavailable_reason` then says why."""
+    found = _load()
+    return found if isinstance(found, Library) else None
+
+
+def available() -> bool:
+    """Whether the kernels of this package can be called."""
+    return load() is not None
+
+
+def unavailable_reason() -> str | None:
+    """Why `load` gives None, as one line for people, or None if it gives a library."""
+    found = _load()
+    return found if isinstance(found, str) else None
+
+
+def require() -> Library:
+    """The library. Raises RuntimeError with the reason where there is none."""
+    found = _load()
+    if isinstance(found, str):
+        raise RuntimeError(f"the CPU kernels are not available: {found}")
+    return found
+
+
+def candidates() -> tuple[Path, ...]:
+    """Where the library may lie, in the order of the search."""
+    checkout = Path(__file__).parents[2] / "build" / FILE_NAME
+    installed = importlib.resources.files("kernels.cpu").joinpath(FILE_NAME)
+    return checkout, Path(str(installed))
+
+
+@functools.cache
+def _load() -> Library | str:
+    path = next((path for path in candidates() if path.is_file()), None)
+    if path is None:
+        return f"{FILE_NAME} was not built (reinstall with a C++ compiler present)"
+    return open_library(path)
+
+
+def open_library(path: Path) -> Library | str:
+    """The library in a file, or the reason why it cannot be used."""
+    try:
+        handle = ctypes.CDLL(str(path))
+        version = handle.octavo_abi_version()
+    except (OSError, AttributeError) as error:
+        return f"{path} does not load: {error}"
+    if version != ABI_VERSION:
+        return f"{path} has interface {version} and this code needs {ABI_VERSION}; build it again"
+    handle.octavo_paged_attention.argtypes = (ctypes.POINTER(PagedAttentionArgs),)
+    handle.octavo_kv_cache_write.argtypes = (ctypes.POINTER(KvCacheWriteArgs),)
+    isas = tuple(isa for i, isa in enumerate(ISAS) if handle.octavo_isa_supported(i))
+    return Library(path, handle, isas)

@@ -1,0 +1,4 @@
+"""Each operation in plain torch: its definition, what fast kernels are tested against, and the fallback.
+
+Results are batch-invariant here too: a row depends on its own request's tokens only, bit for bit.
+"""
