@@ -79,28 +79,26 @@ class StepPlanner:
         plan = StepPlan(self._config.max_num_batched_tokens)
         prefills = []
         for request in list(self._running.values()):
-            if request.num_uncomputed_tokens == 1:
-                self._plan_decode(plan, request)
-            else:
+            if request.num_uncomputed_tokens != 1:
                 prefills.append(request)
+            elif self._plan_chunk(plan, request, 1):
+                plan.decodes.add(request.key)
         # What prefill may not use of the step, so that those who stream are not kept waiting.
         reserved = 0
         if plan.decodes and self._config.enable_chunked_prefill:
             reserved = max(plan.tokens_left - self._budget.prefill_tokens, 0)
         for request in prefills:
             room = plan.tokens_left - reserved
-            if room > 0 and request.status is RequestStatus.RUNNING:
+            if room > 0:
                 self._plan_chunk(plan, request, min(request.num_uncomputed_tokens, room))
-        if self._waiting and not plan.preempted:
+        if self._waiting and len(self._running) < self._max_running:
             self._admit(plan, reserved, now)
         return plan
 
-    def _plan_decode(self, plan: StepPlan, request: Request) -> None:
-        if request.status is RequestStatus.RUNNING and self._plan_chunk(plan, request, 1):
-            plan.decodes.add(request.key)
-
     def _plan_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> bool:
-        """Plans a running request's next tokens; False if it had to give up its blocks instead."""
+        """Plans a request's next tokens; False if it gave up its blocks, now or before."""
+        if request.status is not RequestStatus.RUNNING:
+            return False
         first = request.num_computed_tokens
         last = first + num_tokens
         while (new_blocks := self._kv.grow(request, last)) is None:

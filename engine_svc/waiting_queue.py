@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from engine_svc.block_pool import IntegrityError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from engine_svc.request import Request
 
 WINDOW = 8  # requests compared by cached prefix
+REACH = 128  # requests looked at in one step, so that a burst of thousands does not delay it
 PATIENCE = 32  # admissions that may overtake the oldest request
 
 
@@ -119,7 +121,7 @@ class AdmissionRound:
         """Starts at the front. `probe` looks a request up in the prefix cache."""
         self._queue = queue
         self._probe = probe
-        self._rest = iter(list(queue))
+        self._rest = iter(list(islice(queue, REACH)))  # a copy, as admissions change the queue
         self._peeked: Request | None = next(self._rest, None)
         self._window: list[tuple[Request, int]] = []  # with the number of cached blocks
 

@@ -39,7 +39,6 @@ class _Known:
     request: NewRequest
     tokens: list[int]
     blocks: list[int]
-    next_prompt_logprob: int
 
 
 @dataclass
@@ -53,18 +52,16 @@ class FakeWorker:
     def __post_init__(self) -> None:
         self.known: dict[int, _Known] = {}
         self._kv: dict[tuple[int, int], int] = {}
-        self._reported: dict[int, int] = {}
 
     def execute(self, batch: ScheduledBatch) -> SampledTokens:
         """Computes a step; AssertionError if the plan makes no sense."""
         self.batches.append(batch)
         for key in batch.removed:
-            self._reported[key] = self.known.pop(key).next_prompt_logprob
+            del self.known[key]
         for joined in batch.joined:
             assert joined.key not in self.known
             tokens = [*joined.prompt_token_ids, *joined.output_token_ids]
-            first = self._reported.get(joined.key, joined.sampling.prompt_logprobs_from)
-            self.known[joined.key] = _Known(joined, tokens, list(joined.block_ids), first)
+            self.known[joined.key] = _Known(joined, tokens, list(joined.block_ids))
         sampled, parts, failed = [], [], []
         for chunk in batch.chunks:
             known, end = self.known[chunk.key], chunk.first_position + chunk.num_tokens
@@ -96,16 +93,12 @@ class FakeWorker:
             )
 
     def _prompt_logprobs(self, known: _Known, start: int, end: int) -> list[PromptLogprobsPart]:
-        prompt, first = known.request.prompt_token_ids, known.next_prompt_logprob
+        """Entries for all asked positions that follow a computed one, told before or not."""
+        prompt, sampling = known.request.prompt_token_ids, known.request.sampling
+        first = max(sampling.prompt_logprobs_from, start + 1 if start else 0)
         stop = min(end + 1, len(prompt))
-        if (
-            known.request.sampling.prompt_logprobs is None
-            or known.request.output_token_ids
-            or first >= stop
-        ):
+        if sampling.prompt_logprobs is None or known.request.output_token_ids or first >= stop:
             return []
-        assert start <= max(first - 1, 0), "the logits before an asked position were not computed"
-        known.next_prompt_logprob = stop
         entries = tuple(TokenLogprobs(-float(token), 1, (), ()) for token in prompt[first:stop])
         return [PromptLogprobsPart(known.request.key, first, entries)]
 

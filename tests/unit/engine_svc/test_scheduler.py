@@ -385,6 +385,33 @@ def test_the_lowest_priority_is_preempted_before_the_last_come():
     assert len(humble.output_token_ids) == len(urgent.output_token_ids) == 20
 
 
+def test_a_request_preempted_after_its_tokens_were_planned_is_not_in_the_step():
+    engine = Engine(num_blocks=8, max_model_len=32)
+    humble = engine.add([1] * 5, max_tokens=20, priority=1)
+    engine.step()
+    engine.add([2] * 8, max_tokens=20, priority=0)  # comes to its fifth block first
+
+    while humble.key not in events(engine, "preempted"):
+        engine.step()
+
+    assert humble.key in engine.last_batch.removed
+    assert engine.scheduled(humble) == 0
+    engine.run()
+    assert len(humble.output_token_ids) == 20
+
+
+def test_nobody_is_admitted_on_blocks_that_a_running_prompt_still_needs():
+    engine = Engine(num_blocks=8, max_model_len=32, max_num_batched_tokens=12)
+    first, second = engine.add(range(20), max_tokens=1), engine.add([7] * 16, max_tokens=1)
+    engine.step()  # the first has 3 of its 5 blocks
+    engine.step()
+
+    assert first.finish_reason is FinishReason.LENGTH
+    assert second.status is RequestStatus.WAITING
+    engine.run()
+    assert events(engine, "preempted") == []
+
+
 def test_a_preempted_request_comes_back_before_those_that_wait():
     engine = Engine(num_blocks=8, max_model_len=32)
     requests = [engine.add([start] * 5, max_tokens=20) for start in (1, 2)]
@@ -453,8 +480,8 @@ def test_positions_computed_again_after_a_preemption_are_not_told_again():
 
 
 def test_a_request_for_no_output_scores_its_prompt_and_finishes():
-    engine = Engine()
-    scored = engine.add([1, 2, 3], max_tokens=0, prompt_logprobs=0)
+    engine = Engine(max_num_batched_tokens=8)
+    scored = engine.add(range(20), max_tokens=0, prompt_logprobs=0)
     bare = engine.request([1, 2, 3], max_tokens=0)
 
     assert engine.scheduler.add(bare) == FinishedRequest(bare.key, FinishReason.LENGTH, None)
@@ -462,7 +489,7 @@ def test_a_request_for_no_output_scores_its_prompt_and_finishes():
 
     assert scored.output_token_ids == []
     assert scored.finish_reason is FinishReason.LENGTH
-    assert sum(len(part.entries) for part in events(engine, "prompt_logprobs")) == 3
+    assert sum(len(part.entries) for part in events(engine, "prompt_logprobs")) == 20
 
 
 # --- ends from outside -------------------------------------------------------------------------
@@ -528,8 +555,9 @@ def test_deadlines_of_requests_long_gone_do_not_pile_up():
 
 
 def test_a_failed_request_is_told_and_leaves_nothing_findable():
-    engine = Engine()
+    engine = Engine(max_num_batched_tokens=16)
     broken, healthy = engine.add(range(20)), engine.add([1, 2])
+    engine.step()
     engine.worker.failing.add(broken.key)
 
     outputs = engine.step()

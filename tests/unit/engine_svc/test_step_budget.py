@@ -21,6 +21,15 @@ def test_prefill_fills_what_decodes_leave_of_the_target():
     assert steps.prefill_tokens == pytest.approx(80, abs=1)
 
 
+def test_a_step_without_decodes_is_all_prefill():
+    steps = budget()
+    steps.observe(num_decodes=8, num_prefill_tokens=0, seconds=0.020)
+
+    steps.observe(num_decodes=0, num_prefill_tokens=100, seconds=0.100)
+
+    assert steps.prefill_tokens == pytest.approx(80, abs=1)
+
+
 def test_a_fast_machine_gets_the_full_budget():
     steps = budget()
     steps.observe(0, 512, 0.001)
