@@ -225,9 +225,14 @@ def _byte_level(metadata: _Metadata, vocabulary: dict[str, int]) -> tuple[Tokeni
             f"has a pre-tokeniser of the unknown kind {name!r} (tokenizer.ggml.pre);"
             f" known are {', '.join(sorted(_PRE_TOKENIZERS))}"
         )
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, metadata.merges(), ignore_merges=kind.whole_words_first)
-    )
+    merges = metadata.merges()
+    try:
+        model = models.BPE(vocabulary, merges, ignore_merges=kind.whole_words_first)
+    except Exception as error:  # the library raises no narrower type
+        raise TokenizerError(
+            f"has tokenizer.ggml.merges that do not fit its tokens: {error}"
+        ) from error
+    tokenizer = Tokenizer(model)
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind.split is None)
     steps: list[pre_tokenizers.PreTokenizer] = [byte_level]
     if kind.split is not None:

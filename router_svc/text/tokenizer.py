@@ -21,7 +21,6 @@ from octavo.fingerprint import tokenizer_sha256
 from tokenizers import AddedToken, models
 from tokenizers import Tokenizer as Backend
 
-from router_svc.text.detokenizer import Detokenizer
 from router_svc.text.gguf_tokenizer import load_gguf_tokenizer
 from router_svc.text.hf_tokenizer import load_hf_tokenizer
 from router_svc.text.pieces import Decoding, decoding_of
@@ -103,10 +102,12 @@ class Tokenizer:
             sent += text[at:start], self._aliases[text[start:end]]
             at = end
         sent.append(text[at:])
-        ids = self._ids("".join(sent))
+        ids = _ids(self._backend, "".join(sent))
         if not self._control_ids.isdisjoint(ids):
             # A vocabulary that knows a literal as a whole word: cut the word.
-            ids = [i for part in self._cut_literals("".join(sent)) for i in self._ids(part)]
+            ids = [
+                i for part in self._cut_literals("".join(sent)) for i in _ids(self._backend, part)
+            ]
         if spans:
             real = self._id_of_alias
             ids = [real.get(i, i) for i in ids]
@@ -115,7 +116,7 @@ class Tokenizer:
     def find_special(self, text: str) -> list[Span]:
         """Where literals of special tokens stand in `text`, the longest where several begin."""
         # The search without offsets is far cheaper, and a text rarely holds a literal.
-        if not self._finder.encode_batch_fast([text], add_special_tokens=False)[0].ids:
+        if not _ids(self._finder, text):
             return []
         return list(self._finder.encode_batch([text], add_special_tokens=False)[0].offsets)
 
@@ -134,19 +135,6 @@ class Tokenizer:
         """Text of a token, with U+FFFD for bytes that are no character. Raises ValueError."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
-    def visible_bytes(self, token_id: int) -> bytes:
-        """Bytes that a token adds to a text that skips special tokens. Raises ValueError."""
-        return b"" if self.is_special(token_id) else self.token_bytes(token_id)
-
-    def offsets(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> list[int]:
-        """Where, in characters, each token's text begins in the decoded text of `ids`."""
-        detokenizer = Detokenizer(self, skip_special_tokens=skip_special_tokens)
-        offsets, length = [], 0
-        for token_id in ids:
-            offsets.append(length)
-            length += len(detokenizer.add(token_id))
-        return offsets
-
     def is_special(self, token_id: int) -> bool:
         """Whether the token is left out of a text that skips special tokens."""
         return token_id in self._special_ids
@@ -164,13 +152,6 @@ class Tokenizer:
             self._pieces[token_id] = piece
         return piece
 
-    def _ids(self, text: str) -> list[int]:
-        try:
-            # The batch call, unlike the single one, releases the GIL.
-            return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        except (TypeError, UnicodeEncodeError) as error:
-            raise ValueError("the text holds half a surrogate pair, not a character") from error
-
     def _cut_literals(self, text: str) -> Iterable[str]:
         at = 0
         for start, _ in self.find_special(text):
@@ -184,6 +165,14 @@ class Tokenizer:
                 raise ValueError(
                     f"token id {token_id} is outside the vocabulary of {self.vocab_size} tokens"
                 )
+
+
+def _ids(backend: Backend, text: str) -> list[int]:
+    try:
+        # The batch call, unlike the single one, releases the GIL.
+        return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ValueError("the text holds half a surrogate pair, not a character") from error
 
 
 def _finder(special: dict[int, AddedToken]) -> Backend:
