@@ -18,7 +18,7 @@ from engine_svc.loader.gguf_header import GgufHeader, GgufTensor, read_gguf_head
 from engine_svc.loader.opened import OpenedModel
 from engine_svc.loader.special_tokens import token_ids
 from engine_svc.models.errors import ModelError
-from engine_svc.models.family import GGUF_LAYER_NAMES
+from engine_svc.models.family import GGUF_LAYER_NAMES, layer_names
 from engine_svc.models.fields import checked_number
 from engine_svc.models.registry import understand
 from kernels.backend import QuantizedTensor
@@ -169,16 +169,10 @@ def _interleaved_heads(header: GgufHeader, spec: DecoderSpec) -> dict[str, int]:
 
 
 def _names(spec: DecoderSpec) -> dict[str, str]:
-    names = {
-        "embed": "token_embd.weight",
-        "final_norm": "output_norm.weight",
-        "lm_head": "output.weight",
-    }
-    for name in spec.weight_shapes():
-        if name.startswith("layers."):
-            _, layer, part = name.split(".")
-            names[name] = f"blk.{layer}.{GGUF_LAYER_NAMES[part]}"
-    return {name: names[name] for name in spec.weight_shapes()}
+    names = {"embed": "token_embd.weight", "final_norm": "output_norm.weight"}
+    if not spec.tied_head:
+        names["lm_head"] = "output.weight"
+    return names | layer_names(spec, "blk.", GGUF_LAYER_NAMES)
 
 
 def _with_llama3_rope(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from engine_svc.loader.safetensors_files import (
 )
 from engine_svc.loader.special_tokens import read_json, special_tokens
 from engine_svc.models.errors import ModelError
+from engine_svc.models.family import layer_names
 from engine_svc.models.fields import checked_number
 from engine_svc.models.registry import understand
 
@@ -71,16 +73,9 @@ def open_directory(path: Path) -> OpenedModel:
         ),
         tokenizer_sha256=tokenizer_sha256(path),
         weights_version=weights_version(path),
-        num_parameters=sum(_count(shape) for shape in spec.weight_shapes().values()),
+        num_parameters=sum(math.prod(shape) for shape in spec.weight_shapes().values()),
         file_bytes=files.num_bytes,
     )
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +111,7 @@ def _resolve(
                 f"tie_word_embeddings is set but {head} differs from {embed}: both are used"
             )
     names = {"embed": embed, "final_norm": f"{layout.prefix}norm.weight"}
+    names |= layer_names(spec, f"{layout.prefix}layers.", family.hf_layer_names)
     if not spec.tied_head:
         names["lm_head"] = head
         if head not in files.entries:
@@ -124,10 +120,6 @@ def _resolve(
                 "that the embedding takes its place"
             )
     shapes = spec.weight_shapes()
-    for name in shapes:
-        if name.startswith("layers."):
-            _, layer, part = name.split(".")
-            names[name] = f"{layout.prefix}layers.{layer}.{family.hf_layer_names[part]}"
     present = {name: entry.shape for name, entry in files.entries.items()}
     wanted = {names[name]: shape for name, shape in shapes.items()}
     check_weights(wanted, present, files.directory.name)

@@ -181,3 +181,16 @@ def windowed_layers(
     return layers_by_type(
         fields, {"full_attention": rope, "sliding_attention": rope}, types, window
     )
+
+
+def layer_names(spec: DecoderSpec, prefix: str, table: Mapping[str, str]) -> dict[str, str]:
+    """Every layer's weights by canonical name, with their names in a checkpoint.
+
+    `prefix` stands before a layer's number, for example "model.layers.".
+    """
+    names = {}
+    for name in spec.weight_shapes():
+        if name.startswith("layers."):
+            _, layer, part = name.split(".")
+            names[name] = f"{prefix}{layer}.{table[part]}"
+    return names

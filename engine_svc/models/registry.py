@@ -37,6 +37,7 @@ _REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "embedding_multiplier": ("scaled embeddings", (1, 1.0)),
     "residual_multiplier": ("a scaled residual", (1, 1.0)),
     "attention_multiplier": ("a scaled attention", ()),
+    "rope_interleaved": ("rotation of neighbouring elements", (False,)),
     "attention_chunk_size": ("chunked attention", ()),
 }
 
@@ -52,7 +53,7 @@ _HARMLESS_KEYS = frozenset({
     "_name_or_path", "_attn_implementation_autoset", "attention_dropout", "cache_implementation",
     "embedding_dropout", "hidden_dropout", "id2label", "initializer_range", "label2id",
     "output_attentions", "output_hidden_states", "pad_token_id", "pretraining_tp", "problem_type",
-    "resid_pdrop", "return_dict", "rope_interleaved", "sliding_window", "sep_token_id",
+    "resid_pdrop", "return_dict", "sep_token_id",
     "transformers_version", "transformers.js_config", "unsloth_fixed", "use_cache",
     "chunk_size_feed_forward", "_sliding_window_pattern",
 })  # fmt: skip

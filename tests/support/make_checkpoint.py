@@ -10,6 +10,7 @@ from octavo.gguf_metadata import read_gguf_head
 from safetensors.torch import save_file
 
 from engine_svc.loader.open_model import open_model
+from engine_svc.models.family import layer_names
 from engine_svc.models.llama import LLAMA
 from kernels.backend import QuantizedTensor
 from router_svc.text.gguf_tokenizer import load_gguf_tokenizer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine_svc.loader.opened import OpenedModel
+    from engine_svc.models.family import Family
 
 
 def make_checkpoint(gguf: Path, out: Path) -> None:
@@ -27,7 +29,8 @@ def make_checkpoint(gguf: Path, out: Path) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     opened = open_model(gguf)
-    save_file(_weights(opened), out / "model.safetensors", metadata={"format": "pt"})
+    weights = {name: w.to(torch.bfloat16) for name, w in hf_weights(opened, LLAMA).items()}
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     tokenizer = load_gguf_tokenizer(gguf)
     tokenizer.tokenizer.save(str(out / "tokenizer.json"))
     metadata = read_gguf_head(gguf).metadata
@@ -51,16 +54,14 @@ def make_checkpoint(gguf: Path, out: Path) -> None:
     _write_json(out / "config.json", _config(opened) | special)
 
 
-def _weights(opened: OpenedModel) -> dict[str, torch.Tensor]:
+def hf_weights(opened: OpenedModel, family: Family) -> dict[str, torch.Tensor]:
+    """All weights by the names that transformers has for them, dequantised."""
     names = {"embed": "model.embed_tokens.weight", "final_norm": "model.norm.weight"}
+    names |= layer_names(opened.spec, "model.layers.", family.hf_layer_names)
     weights = {}
-    for name in opened.spec.weight_shapes():
-        if name.startswith("layers."):
-            _, layer, part = name.split(".")
-            names[name] = f"model.layers.{layer}.{LLAMA.hf_layer_names[part]}"
+    for name, stored in names.items():
         weight = opened.source.load(name)
-        dense = weight.dequantize() if isinstance(weight, QuantizedTensor) else weight
-        weights[names[name]] = dense.to(torch.bfloat16)
+        weights[stored] = weight.dequantize() if isinstance(weight, QuantizedTensor) else weight
     return weights
 
 

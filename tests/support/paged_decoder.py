@@ -28,6 +28,7 @@ class PagedDecoder:
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
         self.steps: list[tuple[int, int]] = []  # (num_tokens, num_logits) of every step
+        self.tables: list[list[int]] = []  # block tables of the last step
         self.poison: int | None = None  # logits after this token are NaN
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
@@ -51,6 +52,7 @@ class PagedDecoder:
         tokens, positions = inputs.token_ids.numpy(), inputs.positions.numpy()
         starts, tables = inputs.query_start_loc.numpy(), inputs.block_tables.numpy()
         seq_lens = inputs.seq_lens.numpy()
+        self.tables = tables.tolist()
         self.steps.append((len(tokens), len(inputs.logits_rows)))
         self.slots[inputs.slot_mapping.numpy()] = tokens
 
