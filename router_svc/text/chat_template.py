@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from router_svc.text.gguf_tokenizer import gguf_chat_template
+from router_svc.text.gguf_tokenizer import gguf_chat_templates
 from router_svc.text.hf_tokenizer import read_json_object
 from router_svc.text.messages import normalize_messages
 from router_svc.text.provenance import LiteralEdges, Marks, new_mark
@@ -279,8 +279,7 @@ def _sources(path: Path, *, is_template: bool) -> dict[str, str]:
     if is_template:
         return {"default": path.read_text(encoding="utf-8")}
     if path.is_file():
-        source = gguf_chat_template(path)
-        return {} if source is None else {"default": source}
+        return gguf_chat_templates(path)
     readers: tuple[tuple[str, Callable[[Path], object]], ...] = (
         ("chat_template.jinja", lambda file: file.read_text(encoding="utf-8")),
         ("chat_template.json", lambda file: read_json_object(file).get("chat_template")),

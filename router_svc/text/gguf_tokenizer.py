@@ -27,6 +27,8 @@ T = TypeVar("T", bound=GgufValue)
 # tokenizer.ggml.token_type
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
+_CHAT_TEMPLATE = "tokenizer.chat_template"
+
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD_IN_CASES = (
@@ -102,13 +104,17 @@ def load_gguf_tokenizer(path: Path) -> TokenizerParts:
         raise TokenizerError(f"{path} {error}") from error
 
 
-def gguf_chat_template(path: Path) -> str | None:
-    """The chat template in the metadata of the GGUF file at `path`, if there is one.
+def gguf_chat_templates(path: Path) -> dict[str, str]:
+    """Chat templates in the metadata of the GGUF file at `path`, by name; "default" has none there.
 
     Raises TokenizerError for a damaged file.
     """
-    template = _metadata(path).get("tokenizer.chat_template")
-    return template if isinstance(template, str) else None
+    return {
+        key.removeprefix(_CHAT_TEMPLATE).lstrip(".") or "default": value
+        for key, value in _metadata(path).items()
+        if isinstance(value, str)
+        and (key == _CHAT_TEMPLATE or key.startswith(f"{_CHAT_TEMPLATE}."))
+    }
 
 
 def _metadata(path: Path) -> dict[str, GgufValue]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import orjson
+import json
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from router_svc.text.template_errors import TemplateFailedError
 
@@ -71,9 +71,23 @@ def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = orjson.loads(function["arguments"])
-    except orjson.JSONDecodeError:
+        # Not orjson: it rounds whole numbers beyond 64 bits.
+        arguments = json.loads(
+            function["arguments"], parse_constant=_refuse, parse_float=_finite_float
+        )
+    except (ValueError, RecursionError):
         return call  # what a model wrote need not be JSON; it stays as it was
     if not isinstance(arguments, dict):
         return call
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large for a number")
+    return value

@@ -19,11 +19,14 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from router_svc.text.template_errors import TemplateFailedError
+
 if TYPE_CHECKING:
     from router_svc.text.tokenizer import Span, Tokenizer
 
 # Digits survive a template's trimming, escaping and change of case.
 _NUM_DIGITS = 32
+_MAX_DEPTH = 100
 
 
 class LiteralEdges:
@@ -61,14 +64,22 @@ class Marks:
         marked.append(text[at:])
         return self._mark.join(marked)
 
-    def mark_value(self, value: Any) -> Any:
-        """A copy of a JSON value whose strings, keys too, are marked inside and at their edges."""
+    def mark_value(self, value: Any, depth: int = 0) -> Any:
+        """A copy of a JSON value whose strings, keys too, are marked inside and at their edges.
+
+        Raises TemplateFailedError for a value that is nested too deeply.
+        """
+        if depth > _MAX_DEPTH:
+            raise TemplateFailedError(f"values may be nested at most {_MAX_DEPTH} deep")
         if isinstance(value, str):
             return self._mark_edges(self.mark(value))
         if isinstance(value, dict):
-            return {self.mark_value(key): self.mark_value(item) for key, item in value.items()}
+            return {
+                self.mark_value(key): self.mark_value(item, depth + 1)
+                for key, item in value.items()
+            }
         if isinstance(value, list):
-            return [self.mark_value(item) for item in value]
+            return [self.mark_value(item, depth + 1) for item in value]
         return value
 
     def remove(self, text: str) -> str:

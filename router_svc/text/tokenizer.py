@@ -57,6 +57,7 @@ class Tokenizer:
         unknown = self._backend.token_to_id(self.special_texts.get("unk_token", ""))
         self._control_ids = self._special_ids - {unknown}
 
+        self._first_characters = {literal[0] for literal in self.special_literals}
         self._finder = _finder(special)
         self._aliases, self._id_of_alias = _add_aliases(self._backend, special)
         self._backend.encode_special_tokens = True
@@ -115,7 +116,9 @@ class Tokenizer:
 
     def find_special(self, text: str) -> list[Span]:
         """Where literals of special tokens stand in `text`, the longest where several begin."""
-        # The search without offsets is far cheaper, and a text rarely holds a literal.
+        # A text rarely holds a literal, and what is cheap to see comes first.
+        if not any(character in text for character in self._first_characters):
+            return []
         if not _ids(self._finder, text):
             return []
         return list(self._finder.encode_batch([text], add_special_tokens=False)[0].offsets)

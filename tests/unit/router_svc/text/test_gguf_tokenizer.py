@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from gguf import GGUFReader, GGUFWriter
+from gguf import GGUFWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octavo.gguf_metadata import read_gguf_head
 
 from router_svc.text.tokenizer import Tokenizer
 from router_svc.text.tokenizer_parts import TokenizerError
@@ -229,15 +228,3 @@ def test_inconsistent_metadata_is_refused_by_key(
 
     with pytest.raises(TokenizerError, match=message):
         Tokenizer.load(path)
-
-
-def test_all_metadata_is_read_as_the_gguf_library_reads_it(smollm2_gguf: Path) -> None:
-    ours = read_gguf_head(smollm2_gguf).metadata
-    library = GGUFReader(smollm2_gguf)
-
-    theirs = {
-        key: field.contents()
-        for key, field in library.fields.items()
-        if not key.startswith("GGUF.") and key != "tokenizer.ggml.tokens"
-    }
-    assert {key: ours[key] for key in theirs} == theirs
