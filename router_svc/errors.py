@@ -6,6 +6,7 @@ arrive as gRPC statuses with google.rpc details (AIP-193) and become one by `fro
 
 import enum
 import json
+import logging
 import math
 from typing import Any, NoReturn
 
@@ -17,6 +18,8 @@ from google.rpc import (  # type: ignore[import-untyped] # has stubs, but no py.
 )
 from grpc import aio
 from grpc_status import rpc_status
+
+_logger = logging.getLogger(__name__)
 
 DOMAIN = "octavo"
 """Domain of the ErrorInfo details that Octavo writes."""
@@ -233,25 +236,23 @@ def from_grpc_status(code: int, message: str, details: bytes = b"") -> ApiError:
     """
     kind = _KIND_OF_CODE.get(_CODE_OF_NUMBER.get(code, grpc.StatusCode.UNKNOWN), ErrorKind.INTERNAL)
     status = status_pb2.Status()
-    if len(details) <= _MAX_STATUS_BYTES:
-        try:
-            status.ParseFromString(details)
-        except DecodeError:
-            # Details only refine the code; what cannot be read is as good as absent.
-            status = status_pb2.Status()
     bad_request = error_details_pb2.BadRequest()
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
-    known = [
-        detail.Unpack(kind_of)
-        for detail in status.details
-        for kind_of in (bad_request, info, retry)
-    ]
+    has_details = False
+    try:
+        if len(details) <= _MAX_STATUS_BYTES:
+            status.ParseFromString(details)
+        for detail in status.details:
+            has_details |= any(detail.Unpack(kind_of) for kind_of in (bad_request, info, retry))
+    except DecodeError:
+        # Details only refine the code; what cannot be read is as good as absent.
+        _logger.warning("the details of a gRPC status (code %d) cannot be read", code)
     param = bad_request.field_violations[0].field if bad_request.field_violations else None
     retry_after = None
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    keep = any(known) or kind.is_clients_fault
+    keep = has_details or kind.is_clients_fault
     return ApiError(
         kind,
         (message or status.message) if keep else "",

@@ -1,7 +1,7 @@
 """Emits `decode_<message>`: JSON value in, request message out."""
 
 from router_svc.codegen.model import Field, File, Kind, Message, Shape, UnsupportedError, snake
-from router_svc.codegen.writer import Writer, literal, tuple_of
+from router_svc.codegen.writer import Writer, first_line, literal, tuple_of
 
 _JSON_TYPES = {
     Kind.STRING: ("a string", "str"),
@@ -62,7 +62,7 @@ def _emit(out: Writer, file: File, message: Message) -> None:
     with out.block(
         f"def decode_{snake(message.name)}(value: object, path: str) -> pb.{message.name}:"
     ):
-        out.docstring(message.comment.splitlines()[0])
+        out.docstring(first_line(message.comment, message.name))
         match message.shape:
             case Shape.OBJECT:
                 _emit_object(out, message)

@@ -3,7 +3,7 @@
 from octavo.http.v1 import options_pb2
 
 from router_svc.codegen.model import Field, File, Kind, Message, Shape, UnsupportedError, snake
-from router_svc.codegen.writer import Writer, first_sentence, literal
+from router_svc.codegen.writer import Writer, first_line, literal
 
 
 def emit_encoders(file: File) -> str:
@@ -33,7 +33,7 @@ def emit_encoders(file: File) -> str:
         result = "dict[str, Any]" if message.shape is Shape.OBJECT else "Any"
         out.line()
         with out.block(f"def encode_{snake(name)}(message: pb.{name}) -> {result}:"):
-            out.docstring(first_sentence(message.comment))
+            out.docstring(first_line(message.comment, name))
             match message.shape:
                 case Shape.OBJECT:
                     _emit_object(out, message)

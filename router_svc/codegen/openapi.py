@@ -65,13 +65,30 @@ def emit_openapi(files: list[File]) -> str:
         },
         "paths": paths,
         "components": {
-            "schemas": dict(sorted(schemas.items())),
+            "schemas": _referenced(paths, schemas),
             "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
         },
         # A key is needed only where the server was started with one.
         "security": [{}, {"apiKey": []}],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _referenced(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas that the paths lead to, by name; a tagged member is inside its union's."""
+    kept: dict[str, Any] = {}
+    pending: list[Any] = [paths]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, dict):
+            pending.extend(item.values())
+            name = str(item.get("$ref", "")).rsplit("/", 1)[-1]
+            if name and name not in kept:
+                kept[name] = schemas[name]
+                pending.append(schemas[name])
+    return dict(sorted(kept.items()))
 
 
 class _Names:
@@ -121,7 +138,8 @@ def _operation(file: File, names: _Names, service: Service, method: Method) -> d
                 f"{chunk}, or an ErrorResponse after which the stream ends; a stream that "
                 f"succeeds ends with {method.stream_end}."
             )
-            content["text/event-stream"] = {"schema": {"type": "string"}}
+            # OpenAPI 3.1 cannot type the events of a stream; the extension names their schema.
+            content["text/event-stream"] = {"schema": {}, "x-event-data": _ref(chunk)}
     operation["responses"] = {
         "200": {"description": description, "content": content},
         **_errors(has_body=method.verb == "POST"),

@@ -1,7 +1,7 @@
 """Emits the parts of a service: its handler's protocol, HTTP routes and gRPC servicer."""
 
 from router_svc.codegen.model import File, Method, Service, UnsupportedError, snake
-from router_svc.codegen.writer import Writer, literal
+from router_svc.codegen.writer import Writer, first_line, literal
 
 
 def emit_handler(file: File, service: Service) -> str:
@@ -17,7 +17,7 @@ def emit_handler(file: File, service: Service) -> str:
     out.line()
     with out.block(f"class {service.name}Handler(Protocol):"):
         out.docstring(
-            service.comment.splitlines()[0]
+            first_line(service.comment, service.name)
             + "\n\nRequests arrive validated. Failures are raised as ApiError; cancelling the call"
             "\nor closing the iterator means that the client is gone."
         )
@@ -31,7 +31,7 @@ def emit_handler(file: File, service: Service) -> str:
                 f"{keyword} {method.function}(self, request: pb.{method.request}, "
                 f"context: CallContext) -> {result}:"
             ):
-                out.docstring(method.comment)
+                out.docstring(method.comment or f"{method.name}.")
                 out.line("...")
     return out.text()
 
@@ -132,7 +132,7 @@ def emit_servicer(file: File, service: Service) -> str:
                 f"async def {method.name}(self, request: pb.{method.request}, "
                 f"context: aio.ServicerContext[Any, Any]) -> {result}:"
             ):
-                out.docstring(method.comment)
+                out.docstring(method.comment or f"{method.name}.")
                 if method.is_streaming:
                     with out.block(
                         f"async for item in rpc.stream(request, context, {check}, {call}):"

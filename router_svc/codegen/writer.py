@@ -50,9 +50,9 @@ def number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def first_sentence(comment: str) -> str:
-    """The comment's first line, as a docstring of one line needs it."""
-    return comment.splitlines()[0] if comment else ""
+def first_line(comment: str, name: str) -> str:
+    """The comment's first line for a docstring, or the name of what has no comment."""
+    return comment.splitlines()[0] if comment else f"{name}."
 
 
 def tuple_of(items: list[str]) -> str:

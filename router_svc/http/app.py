@@ -121,7 +121,9 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         message = f"There is nothing at this path for {request.method}."
     response = _error_response(from_http_status(error.status_code, message), error.status_code)
-    response.headers.update(error.headers or {})
+    for name, value in (error.headers or {}).items():
+        # Starlette lists the methods in the order of a set.
+        response.headers[name] = ", ".join(sorted(value.split(", "))) if name == "Allow" else value
     return response
 
 

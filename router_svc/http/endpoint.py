@@ -20,7 +20,7 @@ class _Endpoint:
     ) -> None:
         self._function = function
         self._settings = settings
-        self._allow = f"{verb}, HEAD, OPTIONS" if verb == "GET" else f"{verb}, OPTIONS"
+        self._allow = "GET, HEAD, OPTIONS" if verb == "GET" else f"OPTIONS, {verb}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "OPTIONS":

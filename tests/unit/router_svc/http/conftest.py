@@ -1,0 +1,51 @@
+"""The fake handler behind real sockets, over HTTP and over gRPC."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from fake_inference import FakeInference
+from grpc import aio
+from octavo.inference.v1 import inference_pb2_grpc
+from serving import served
+
+from router_svc.gen.inference_grpc import InferenceGrpcServicer
+from router_svc.http.app import build_app
+
+BODY_CAP = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def handler() -> FakeInference:
+    """The handler behind `http`."""
+    return FakeInference()
+
+
+@pytest.fixture(scope="module")
+def http(handler: FakeInference) -> Iterator[httpx.Client]:
+    """A client of the whole application with the fake handler."""
+    with served(build_app(handler, body_cap=BODY_CAP, ping_seconds=0.05)) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def grpc_handler() -> FakeInference:
+    """The handler behind `stub`."""
+    return FakeInference()
+
+
+@pytest_asyncio.fixture
+async def stub(grpc_handler: FakeInference) -> AsyncIterator[Any]:
+    """A gRPC client of the generated servicer."""
+    server = aio.server()
+    servicer = InferenceGrpcServicer(grpc_handler)
+    inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield inference_pb2_grpc.InferenceStub(channel)
+    await server.stop(None)
+    await asyncio.sleep(0)
