@@ -58,7 +58,7 @@ def emit_routes(file: File, service: Service) -> str:
         out.docstring("One route per RPC with a path, all answered by the handler.")
         for method in served:
             out.line()
-            _emit_endpoint(out, service, method)
+            _emit_endpoint(out, file, service, method)
         out.line()
         with out.block("return ["):
             for method in served:
@@ -71,7 +71,7 @@ def emit_routes(file: File, service: Service) -> str:
     return out.text()
 
 
-def _emit_endpoint(out: Writer, service: Service, method: Method) -> None:
+def _emit_endpoint(out: Writer, file: File, service: Service, method: Method) -> None:
     request = snake(method.request)
     with out.block(f"async def {method.function}(exchange: Exchange) -> None:"):
         if method.verb == "POST":
@@ -86,6 +86,8 @@ def _emit_endpoint(out: Writer, service: Service, method: Method) -> None:
             twin = service.method(method.streaming_rpc)
             if not twin.is_streaming or twin.request != method.request:
                 raise UnsupportedError(f"{method.name}: {twin.name} is not its streaming twin")
+            if not any(each.name == "stream" for each in file.messages[method.request].fields):
+                raise UnsupportedError(f"{method.request} has no field stream to ask for it")
             with out.block("if request.stream:"):
                 out.line(f"items = handler.{twin.function}(request, exchange.context)")
                 out.line(

@@ -1,6 +1,7 @@
 """One HTTP request and its answer: what the generated routes are written against."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ from router_svc.http.body import ClientDisconnectedError, read_object
 from router_svc.http.sse import send_events
 
 _T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
 
 DEFAULT_BODY_CAP = 32 * 1024 * 1024
 DEFAULT_PING_SECONDS = 15.0
@@ -85,6 +88,9 @@ class Exchange:
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    request_id = self.context.request_id
+                    _logger.error("request %s failed while cancelled", request_id, exc_info=error)
 
 
 async def send_json(

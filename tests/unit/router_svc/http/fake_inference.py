@@ -22,6 +22,7 @@ class FakeInference:
         self.contexts: list[CallContext] = []
         self.has_started = threading.Event()
         self.was_cancelled = threading.Event()
+        self.was_closed = threading.Event()
         self.num_produced = 0
 
     async def create_chat_completion(
@@ -42,22 +43,11 @@ class FakeInference:
     async def stream_chat_completion(
         self, request: pb.CreateChatCompletionRequest, context: CallContext
     ) -> AsyncIterator[pb.StreamChatCompletionResponse]:
-        await self._behave(request.model, context)
-        for index, text in enumerate(("", "Hal", "lo")):
-            if index and request.model == "slow":
-                await asyncio.sleep(0.2)
-            if index and request.model == "breaks":
-                raise ApiError(ErrorKind.UNAVAILABLE, "the engine was lost", code="engine_lost")
-            if index and request.model == "crashes-later":
-                raise RuntimeError("password=hunter2")
-            if index and request.model == "hangs-later":
-                await self._hang()
-            yield _chunk(content=text, role=None if index else pb.ROLE_ASSISTANT)
-        while request.model == "endless":
-            self.num_produced += 1
-            yield _chunk(content="x" * 4096)
-        yield _chunk(finish_reason=pb.FINISH_REASON_STOP)
-        yield pb.StreamChatCompletionResponse(id="chatcmpl-1", created=7, usage=_usage())
+        try:
+            async for item in self._chunks(request.model, context):
+                yield item
+        finally:
+            self.was_closed.set()
 
     async def create_completion(
         self, request: pb.CreateCompletionRequest, context: CallContext
@@ -90,6 +80,26 @@ class FakeInference:
         self, request: pb.DetokenizeRequest, context: CallContext
     ) -> pb.DetokenizeResponse:
         return pb.DetokenizeResponse(prompt="text")
+
+    async def _chunks(
+        self, model: str, context: CallContext
+    ) -> AsyncIterator[pb.StreamChatCompletionResponse]:
+        await self._behave(model, context)
+        for index, text in enumerate(("", "Hal", "lo")):
+            if index and model == "slow":
+                await asyncio.sleep(0.2)
+            if index and model == "breaks":
+                raise ApiError(ErrorKind.UNAVAILABLE, "the engine was lost", code="engine_lost")
+            if index and model == "crashes-later":
+                raise RuntimeError("password=hunter2")
+            if index and model == "hangs-later":
+                await self._hang()
+            yield _chunk(content=text, role=None if index else pb.ROLE_ASSISTANT)
+        while model == "endless":
+            self.num_produced += 1
+            yield _chunk(content="x" * 4096)
+        yield _chunk(finish_reason=pb.FINISH_REASON_STOP)
+        yield pb.StreamChatCompletionResponse(id="chatcmpl-1", created=7, usage=_usage())
 
     async def _behave(self, model: str, context: CallContext) -> None:
         self.contexts.append(context)

@@ -104,6 +104,18 @@ async def test_cancelling_a_call_cancels_the_handler(
     assert await asyncio.to_thread(grpc_handler.was_cancelled.wait, 30)
 
 
+@pytest.mark.parametrize("model", ["hangs-later", "endless"])
+async def test_cancelling_a_stream_closes_the_handlers_iterator(
+    stub: Any, grpc_handler: FakeInference, model: str
+) -> None:
+    stream = stub.StreamChatCompletion(chat(model=model))
+    await stream.read()
+
+    stream.cancel()
+
+    assert await asyncio.to_thread(grpc_handler.was_closed.wait, 30)
+
+
 def scalar_fields() -> list[tuple[str, object]]:
     """Every bounded or refused scalar of a conversation, with a value beyond its bound."""
     found: list[tuple[str, object]] = []

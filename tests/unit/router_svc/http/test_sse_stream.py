@@ -152,6 +152,15 @@ def test_a_client_that_does_not_read_stops_the_handler() -> None:
         assert handler.num_produced == produced
 
 
+def test_a_client_that_leaves_between_items_closes_the_iterator() -> None:
+    handler = FakeInference()
+    with served(build_app(handler)) as client:
+        with client.stream("POST", CHAT, json=body("endless")) as response:
+            next(response.iter_raw(1024))
+
+        assert handler.was_closed.wait(30)
+
+
 def test_completions_stream_in_the_same_way(http: httpx.Client) -> None:
     response = http.post("/v1/completions", json={"prompt": "a", "stream": True})
 
