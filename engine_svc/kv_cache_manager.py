@@ -72,11 +72,6 @@ class KVCacheManager:
         """Blocks that `num_tokens` tokens take."""
         return -(-num_tokens // self.block_size)
 
-    def num_allocated(self, key: int) -> int:
-        """Blocks in a request's table; 0 if it has none."""
-        table = self._tables.get(key)
-        return 0 if table is None else len(table.blocks)
-
     def probe(self, request: Request) -> PrefixProbe:
         """Looks for the request's longest cached prefix, without taking it."""
         limit = self._num_shareable_blocks(request)

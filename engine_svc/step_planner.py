@@ -5,8 +5,8 @@
 
 If a running request finds no free block, the last-come of the lowest priority gives up its own and
 waits; the first-come of the highest never does, so that work always gets done. A waiting request is
-admitted only if all its known tokens fit beside those that running ones still have to compute: it
-takes no block from anybody, and what was preempted does not come back just to be preempted again.
+admitted only once running ones have all their blocks for this step and if all its known tokens fit
+into the rest: what was preempted does not come back just to be preempted again.
 """
 
 from __future__ import annotations
@@ -125,14 +125,13 @@ class StepPlanner:
 
         The first that does not fit ends it: were others let past, a long prompt might never run.
         """
-        owed = sum(self._num_owed_blocks(request) for request in self._running.values())
         candidates = AdmissionRound(self._waiting, self._probe)
         while len(self._running) < self._max_running and plan.tokens_left > reserved:
             request = candidates.next()
             if request is None:
                 return
             probe = self._probe(request)
-            if self._kv.num_new_blocks(request, probe) > self._kv.num_free_blocks - owed:
+            if self._kv.num_new_blocks(request, probe) > self._kv.num_free_blocks:
                 return
             cached = probe.num_cached_blocks * self._kv.block_size
             num_tokens = request.num_tokens - cached
@@ -142,7 +141,6 @@ class StepPlanner:
                 num_tokens = plan.tokens_left - reserved
             self._start(plan, request, now)
             self._plan_chunk(plan, request, num_tokens)
-            owed += self._num_owed_blocks(request)
 
     def _start(self, plan: StepPlan, request: Request, now: float) -> None:
         self._waiting.admit(request)
@@ -164,10 +162,6 @@ class StepPlanner:
                 block_ids=block_ids,
             )
         )
-
-    def _num_owed_blocks(self, request: Request) -> int:
-        """Blocks that a running request still needs for the tokens it has."""
-        return self._kv.blocks_for(request.num_tokens) - self._kv.num_allocated(request.key)
 
     def _probe(self, request: Request) -> PrefixProbe:
         return self._kv.probe(request) if self._config.enable_prefix_caching else _NO_CACHE

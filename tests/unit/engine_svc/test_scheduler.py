@@ -400,11 +400,11 @@ def test_a_request_preempted_after_its_tokens_were_planned_is_not_in_the_step():
     assert len(humble.output_token_ids) == 20
 
 
-def test_nobody_is_admitted_on_blocks_that_a_running_prompt_still_needs():
+def test_a_prompt_is_admitted_only_if_all_of_it_fits():
     engine = Engine(num_blocks=8, max_model_len=32, max_num_batched_tokens=12)
     first, second = engine.add(range(20), max_tokens=1), engine.add([7] * 16, max_tokens=1)
-    engine.step()  # the first has 3 of its 5 blocks
     engine.step()
+    engine.step()  # has room for tokens, but the first has 5 blocks and the second needs 4
 
     assert first.finish_reason is FinishReason.LENGTH
     assert second.status is RequestStatus.WAITING
