@@ -122,17 +122,22 @@ class LogitEdits:
         else:
             edited = row.copy()
         edited[self._bias_ids] += self._bias
-        if self._seen is not None:
-            ids, penalty = self._seen.ids, np.float32(params.repetition_penalty)
-            values = edited[ids]
-            edited[ids] = np.where(values < 0, values * penalty, values / penalty)
-        if self._output is not None:
-            ids, counts = self._output.ids, self._output.counts.astype(np.float32)
-            edited[ids] -= np.float32(params.frequency_penalty) * counts
-            edited[ids] -= np.float32(params.presence_penalty)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the sampler checks
+            self._penalise(edited)
         if self.num_outputs < params.min_tokens:
             edited[self._masked] = -np.inf
         return edited
+
+    def _penalise(self, row: npt.NDArray[np.float32]) -> None:
+        params = self._params
+        if self._seen is not None:
+            ids, penalty = self._seen.ids, np.float32(params.repetition_penalty)
+            values = row[ids]
+            row[ids] = np.where(values < 0, values * penalty, values / penalty)
+        if self._output is not None:
+            ids, counts = self._output.ids, self._output.counts.astype(np.float32)
+            row[ids] -= np.float32(params.frequency_penalty) * counts
+            row[ids] -= np.float32(params.presence_penalty)
 
 
 def _ids_within(token_ids: Iterable[int], vocab_size: int) -> npt.NDArray[np.int64]:

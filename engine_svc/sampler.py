@@ -40,6 +40,8 @@ ALL_MASKED = (
     "probability above zero"
 )
 
+OVERFLOW = "the penalties and the logit_bias make a logit overflow"
+
 # Guesses at the size of a nucleus; most are within the first, and the rest pay for a full sort.
 _NUCLEUS_GUESSES = (256, 4096)
 
@@ -92,8 +94,9 @@ def sample(logits: torch.Tensor, states: Sequence[SamplingState]) -> Picks:
             picks.token_ids[i] = likeliest[i]
         else:
             row = state.edits.apply(logits[i].cpu().numpy())
-            if row.max() == -np.inf:
-                picks.failures[i] = ALL_MASKED
+            best = row.max()
+            if not np.isfinite(best):
+                picks.failures[i] = ALL_MASKED if best == -np.inf else OVERFLOW
             else:
                 picks.token_ids[i] = (
                     int(row.argmax()) if state.greedy else draw_token(row, state.params, draws[i])
@@ -127,21 +130,17 @@ def _draws(states: Sequence[SamplingState]) -> dict[int, float]:
 
 
 def draw_token(row: npt.NDArray[np.float32], params: SamplingParams, draw: float) -> int:
-    """The token at quantile `draw` in [0, 1) of the distribution that params makes of a row.
+    """The token at quantile `draw` of the distribution that params makes of a row.
 
-    row is [vocab_size], with at least one value above -inf.
+    draw is in [0, 1), with 53 bits; row is [vocab_size], finite but for masked tokens at -inf.
     """
     ids, weights = _kept(row, params)
     if params.min_p > 0.0:
         weights = np.where(weights < params.min_p, 0.0, weights)  # the largest weight is 1
-    cumulative = _running_sum(weights)
-    total = cumulative[-1]
-    # draw * total may round up to total; the second search is the last token of non-zero weight.
-    at = min(
-        np.searchsorted(cumulative, draw * total, side="right"),
-        np.searchsorted(cumulative, total, side="left"),
-    )
-    return int(at) if ids is None else int(ids[at])
+    sums = _running_sum(weights)
+    # draw is at most 1 - 2⁻⁵³, so the product stays below the last sum in float64, too.
+    at = int(np.searchsorted(sums, draw * sums[-1], side="right"))
+    return at if ids is None else int(ids[at])
 
 
 def _kept(

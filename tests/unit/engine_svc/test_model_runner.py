@@ -362,6 +362,18 @@ def test_only_wanted_rows_have_their_logits_computed():
     assert driver.decoder.steps == [(40, 0), (40, 12)]
 
 
+def test_unused_entries_of_a_block_table_are_zero():
+    driver = Driver(max_num_seqs=2)
+    long, gone = driver.add(Job(prompt_of(40))), driver.add(Job(prompt_of(40)))
+    driver.step(long, gone)
+
+    driver.drop(gone)
+    short = driver.add(Job(prompt_of(5)))
+    driver.step(long, short)
+
+    assert driver.decoder.tables == [long.blocks, short.blocks + [0] * 9]
+
+
 def test_a_context_can_be_filled_to_its_end():
     driver = Driver(max_model_len=20)
     job = driver.add(Job(prompt_of(15)))

@@ -17,7 +17,7 @@ from transformers.generation.logits_process import (
 
 from engine_svc.logit_edits import LogitEdits
 from engine_svc.random_stream import uniforms
-from engine_svc.sampler import ALL_MASKED, NOT_FINITE, SamplingState, sample
+from engine_svc.sampler import ALL_MASKED, NOT_FINITE, OVERFLOW, SamplingState, draw_token, sample
 from engine_svc.sampling_params import SamplingParams
 
 VOCAB = 300
@@ -278,6 +278,25 @@ def test_frequencies_follow_the_distribution():
     assert ((drawn - expected) ** 2 / expected).sum() < 31.3  # 99.9 % of 11 degrees of freedom
 
 
+@pytest.mark.parametrize(("draw", "token_id"), [(0.0, 1), (0.5, 3), (1 - 2**-53, 3)])
+def test_draws_at_the_ends_never_hit_a_masked_token(draw, token_id):
+    row = np.array([-math.inf, 1.0, -math.inf, 1.0, -math.inf], dtype=np.float32)
+
+    assert draw_token(row, SamplingParams(), draw) == token_id
+
+
+def test_counting_token_by_token_equals_counting_at_once():
+    params = SamplingParams(repetition_penalty=1.5, frequency_penalty=0.5, presence_penalty=0.25)
+    row, output = random_logits(1).numpy()[0], [3, 3, 8, 3, *range(100, 200), 8]
+    step_by_step = LogitEdits(params, PROMPT, (), VOCAB)
+
+    for token_id in output:
+        step_by_step.append(token_id)
+
+    at_once = LogitEdits(params, PROMPT, output, VOCAB)
+    assert step_by_step.apply(row).tolist() == at_once.apply(row).tolist()
+
+
 def mixed_states(count: int, vocab_size: int) -> list[SamplingState]:
     names = list(PARAMETERS.values())
     return [
@@ -366,6 +385,16 @@ def test_a_row_with_every_token_masked_fails_and_says_why(temperature):
     picks = sample(random_logits(2), [state(params), state(SamplingParams())])
 
     assert picks.failures == {0: ALL_MASKED}
+    assert list(picks.token_ids) == [1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_penalty_beyond_float32_fails_its_request_alone(temperature):
+    params = SamplingParams(temperature=temperature, repetition_penalty=1e-300)
+
+    picks = sample(random_logits(2).abs(), [state(params), state(SamplingParams())])
+
+    assert picks.failures == {0: OVERFLOW}
     assert list(picks.token_ids) == [1]
 
 
