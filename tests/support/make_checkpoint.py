@@ -32,7 +32,7 @@ def make_checkpoint(gguf: Path, out: Path) -> None:
     weights = {name: w.to(torch.bfloat16) for name, w in hf_weights(opened, LLAMA).items()}
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     tokenizer = load_gguf_tokenizer(gguf)
-    tokenizer.tokenizer.save(str(out / "tokenizer.json"))
+    tokenizer.backend.save(str(out / "tokenizer.json"))
     metadata = read_gguf_head(gguf).metadata
     special = {
         "bos_token_id": tokenizer.bos_id,
