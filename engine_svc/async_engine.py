@@ -110,6 +110,11 @@ class AsyncEngine:
         return self._engine.load
 
     @property
+    def num_live_choices(self) -> int:
+        """Choices that were submitted and have not ended."""
+        return len(self._choices)
+
+    @property
     def is_draining(self) -> bool:
         """Whether new requests are refused for good."""
         return self._draining
