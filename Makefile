@@ -43,7 +43,7 @@ proto: $(VENV)/.test ## Regenerate stubs and the HTTP adapter from the protos.
 proto-base: $(VENV)/.test ## At a release: make today's protos what later changes must not break.
 	cd protos && ../$(BIN)/buf build -o released.binpb
 
-bench: $(VENV)/.test ## Measure a fresh server of MODEL; prints a table, writes bench.json and bench.png.
+bench: $(VENV)/.test ## Measure a fresh server of MODEL; tables here, JSON and plots in bench/.
 	tests/bench/run.sh $(MODEL)
 
 system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus.

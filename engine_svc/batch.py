@@ -1,7 +1,7 @@
 """The immutable plan of one step, from scheduler to worker, and what comes back.
 
-The worker keeps each request's tokens, block table and sampling state under its `key` between steps,
-so a plan carries only what is new: requests that join, blocks that were appended, keys that left.
+The worker keeps each request's tokens, block table and sampling state under its `key` between
+steps, so a plan carries only what is new: requests that join, blocks that were appended, keys that left.
 A preempted request leaves, and joins again later with its output so far.
 """
 
@@ -23,7 +23,7 @@ class NewRequest:
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]  # of earlier attempts, or before a preemption
     sampling: SamplingParams
-    block_ids: tuple[int, ...]  # cached prefix blocks; blocks for this step's tokens are in its chunk
+    block_ids: tuple[int, ...]  # cached prefix blocks; the rest is in the request's chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ScheduledChunk:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledBatch:
-    """One step. Removals come first, then joins, then the chunks in order (decodes before prefills)."""
+    """One step: removals first, then joins, then the chunks in order, decodes before prefills."""
 
     step: int
     removed: tuple[int, ...]
@@ -58,7 +58,7 @@ class ScheduledBatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log-probabilities at one position: of the token itself, its rank, and the likeliest tokens."""
+    """Log-probability and rank of one position's token, and the likeliest tokens there."""
 
     logprob: float
     rank: int  # 1 is the likeliest

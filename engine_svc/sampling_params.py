@@ -27,7 +27,7 @@ class SamplingParams:
     min_tokens: int = 0
     stop_token_ids: frozenset[int] = frozenset()
     eos_token_ids: frozenset[int] = frozenset()  # the model's; empty with ignore_eos
-    masked_until_min_tokens: frozenset[int] = frozenset()  # all that must not be sampled before min_tokens
+    masked_until_min_tokens: frozenset[int] = frozenset()  # all that could end it too early
     logprobs: int | None = None  # top entries per output position
     prompt_logprobs: int | None = None  # top entries per prompt position
     prompt_logprobs_from: int = 0

@@ -1,8 +1,8 @@
 """The seam between the engine and its back ends: spec in, step function out.
 
-A back end takes a `DecoderSpec` and a source of weights, and gives a `Decoder` whose `step` computes
-one engine step in one call: all layers, the KV writes, and the logits of the wanted rows. It owns its
-weights' packing and its KV layout. The engine sees block numbers and token counts only.
+A back end takes a `DecoderSpec` and a source of weights, and gives a `Decoder` whose `step`
+computes one engine step in one call: all layers, the KV writes, and the logits of the wanted rows.
+It owns its weights' packing and its KV layout. The engine sees block numbers and token counts only.
 
 Layout of one step, for requests A (decoding) and B (a chunk of prefill):
 
@@ -103,8 +103,8 @@ class Decoder(Protocol):
     def step(self, inputs: StepInputs) -> torch.Tensor:
         """Computes one step; returns float32 logits [num_logits, vocab_size].
 
-        A row's result depends on its own request's tokens only, bit for bit: neither on what else is
-        in the batch nor on how a prompt was cut into chunks.
+        A row's result depends on its own request's tokens only, bit for bit: neither on what else
+        is in the batch nor on how a prompt was cut into chunks.
         """
         ...
 
@@ -115,7 +115,13 @@ class Backend(Protocol):
     name: str
 
     def plan(
-        self, spec: DecoderSpec, dtype: torch.dtype, *, block_size: int, max_num_batched_tokens: int, max_num_seqs: int
+        self,
+        spec: DecoderSpec,
+        dtype: torch.dtype,
+        *,
+        block_size: int,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
     ) -> MemoryNeeds:
         """What `load` with the same arguments will take."""
         ...

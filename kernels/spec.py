@@ -1,7 +1,7 @@
 """What a decoder-only language model computes, as data.
 
-A family file in `engine_svc/models` turns a configuration into a `DecoderSpec`; a back end executes it.
-With x a row of the residual stream, one layer is
+A family file in `engine_svc/models` turns a configuration into a `DecoderSpec`; a back end executes
+it. With x a row of the residual stream, one layer is
 
     h = norm(x) · attn_norm
     q, k, v = h·Wq (+b), h·Wk (+b), h·Wv (+b)          heads of head_dim

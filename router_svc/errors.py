@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import (  # type: ignore[import-untyped] # has stubs, but no py.typed to say so
+from google.rpc import (
     error_details_pb2,
     status_pb2,
 )
