@@ -71,10 +71,8 @@ def validate_create_chat_completion_request(
         raise checks.out_of_range(message.top_k, path, "top_k", -1, 2147483647)
     if message.HasField("min_p") and not 0 <= message.min_p <= 1:
         raise checks.out_of_range(message.min_p, path, "min_p", 0, 1)
-    if message.HasField("repetition_penalty") and not 0 < message.repetition_penalty <= 100:
-        raise checks.out_of_range(
-            message.repetition_penalty, path, "repetition_penalty", 0, 100, above=True
-        )
+    if message.HasField("repetition_penalty") and not 0.01 <= message.repetition_penalty <= 100:
+        raise checks.out_of_range(message.repetition_penalty, path, "repetition_penalty", 0.01, 100)
     if message.HasField("min_tokens") and not 0 <= message.min_tokens <= 2147483647:
         raise checks.out_of_range(message.min_tokens, path, "min_tokens", 0, 2147483647)
     if not len(message.stop_token_ids) <= 256:
@@ -208,10 +206,8 @@ def validate_create_completion_request(message: pb.CreateCompletionRequest, path
         raise checks.out_of_range(message.top_k, path, "top_k", -1, 2147483647)
     if message.HasField("min_p") and not 0 <= message.min_p <= 1:
         raise checks.out_of_range(message.min_p, path, "min_p", 0, 1)
-    if message.HasField("repetition_penalty") and not 0 < message.repetition_penalty <= 100:
-        raise checks.out_of_range(
-            message.repetition_penalty, path, "repetition_penalty", 0, 100, above=True
-        )
+    if message.HasField("repetition_penalty") and not 0.01 <= message.repetition_penalty <= 100:
+        raise checks.out_of_range(message.repetition_penalty, path, "repetition_penalty", 0.01, 100)
     if message.HasField("min_tokens") and not 0 <= message.min_tokens <= 2147483647:
         raise checks.out_of_range(message.min_tokens, path, "min_tokens", 0, 2147483647)
     if not len(message.stop_token_ids) <= 256:
