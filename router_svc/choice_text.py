@@ -136,11 +136,17 @@ class ChoiceText:
         return count
 
 
-def token_offsets(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
-    """Where each token's text begins in the text of all of them, in code points."""
-    detokenizer = Detokenizer(tokenizer, skip_special_tokens=True)
-    offsets, length = [], 0
+def prompt_offsets(
+    ids: Sequence[int], text: str, tokenizer: Tokenizer, *, skip_special_tokens: bool
+) -> list[int]:
+    """Where the text of each token of a prompt begins in the prompt's text, in code points.
+
+    Tokens that the tokeniser put around the text stand at its edges.
+    """
+    detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+    offsets, whole = [], ""
     for token_id in ids:
-        offsets.append(length)
-        length += len(detokenizer.add(token_id))
-    return offsets
+        offsets.append(len(whole))
+        whole += detokenizer.add(token_id)
+    before = max(0, whole.find(text))
+    return [min(max(0, offset - before), len(text)) for offset in offsets]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -27,6 +28,15 @@ _ROLES = {
     pb.ROLE_ASSISTANT: "assistant",
     pb.ROLE_TOOL: "tool",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionPrompt:
+    """One prompt: its ids, its text for an echo, and whether that leaves control tokens out."""
+
+    token_ids: list[int]
+    text: str
+    skips_special: bool
 
 
 class ServedModel:
@@ -95,20 +105,28 @@ class ServedModel:
 
     async def completion_prompts(
         self, request: pb.CreateCompletionRequest
-    ) -> list[tuple[list[int], str]]:
-        """Token ids and text of each prompt. Raises ApiError for ids outside the vocabulary."""
+    ) -> list[CompletionPrompt]:
+        """Every prompt as text and token ids. Raises ApiError for ids outside the vocabulary."""
         special = request.add_special_tokens or not request.HasField("add_special_tokens")
+        skip = request.skip_special_tokens or not request.HasField("skip_special_tokens")
         match request.prompt.WhichOneof("kind"):
             case "text":
                 texts = [request.prompt.text]
             case "texts":
                 texts = list(request.prompt.texts.items)
             case "token_ids":
-                return [await self._ids_prompt(request.prompt.token_ids, "prompt")]
+                return [await self._ids_prompt(request.prompt.token_ids, "prompt", skip)]
             case _:
                 lists = request.prompt.token_ids_list.items
-                return [await self._ids_prompt(ids, f"prompt[{i}]") for i, ids in enumerate(lists)]
-        return [(await self.encode(text, add_special_tokens=special), text) for text in texts]
+                return [
+                    await self._ids_prompt(ids, f"prompt[{i}]", skip) for i, ids in enumerate(lists)
+                ]
+        return [
+            CompletionPrompt(
+                await self.encode(text, add_special_tokens=special), text, skips_special=False
+            )
+            for text in texts
+        ]
 
     async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of a raw prompt, in which control tokens may be written out."""
@@ -118,9 +136,12 @@ class ServedModel:
             )
         )
 
-    async def decode(self, ids: list[int]) -> str:
-        """Text of token ids, control tokens included."""
-        return await self._run(lambda: self.tokenizer.decode(ids, skip_special_tokens=False))
+    async def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
+        """Text of token ids; those that only pad the vocabulary have none."""
+        known = [i for i in ids if i < self.tokenizer.vocab_size]
+        return await self._run(
+            lambda: self.tokenizer.decode(known, skip_special_tokens=skip_special_tokens)
+        )
 
     def check_token_ids(self, ids: Iterable[int], param: str) -> None:
         """Raises ApiError for an id outside the vocabulary."""
@@ -132,11 +153,10 @@ class ServedModel:
                     f"token id {token_id} is outside the vocabulary of {vocab_size} tokens",
                 )
 
-    async def _ids_prompt(self, ids: pb.TokenIds, param: str) -> tuple[list[int], str]:
+    async def _ids_prompt(self, ids: pb.TokenIds, param: str, skip: bool) -> CompletionPrompt:
         self.check_token_ids(ids.items, param)
-        token_ids = list(ids.items)
-        text = await self._run(lambda: self.tokenizer.decode(token_ids, skip_special_tokens=True))
-        return token_ids, text
+        text = await self.decode(ids.items, skip_special_tokens=skip)
+        return CompletionPrompt(list(ids.items), text, skips_special=skip)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

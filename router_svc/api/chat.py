@@ -21,11 +21,10 @@ from router_svc.generation_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Iterable, Iterator
 
     from router_svc.call_context import CallContext
     from router_svc.served_model import ServedModel
-    from router_svc.text.tokenizer import Tokenizer
 
 
 @dataclass(slots=True)
@@ -47,6 +46,35 @@ class _Chat:
     def usage(self) -> pb.Usage:
         prompt_tokens = len(self.generation.prompt_token_ids)
         return params.usage_of(prompt_tokens, self.completion_tokens, self.cached_tokens)
+
+    def logprobs(self, entries: Iterable[Logprob]) -> pb.ChatLogprobs:
+        """The public form of an answer's log-probabilities."""
+        text_of = self.model.tokenizer.token_text
+        return pb.ChatLogprobs(
+            content=[
+                pb.TokenLogprob(
+                    token=text_of(entry.token_id),
+                    logprob=params.finite(entry.logprob),
+                    bytes=self._shown_bytes(entry.token_id),
+                    top_logprobs=[
+                        pb.TopLogprob(
+                            token=text_of(token_id),
+                            logprob=params.finite(logprob),
+                            bytes=self._shown_bytes(token_id),
+                        )
+                        for token_id, logprob in entry.top
+                    ],
+                )
+                for entry in entries
+            ]
+        )
+
+    def _shown_bytes(self, token_id: int) -> bytes:
+        # A control token that is left out of the text has no bytes: those of all entries, joined,
+        # are the content's.
+        tokenizer = self.model.tokenizer
+        hidden = self.generation.skip_special_tokens and tokenizer.is_special(token_id)
+        return b"" if hidden else tokenizer.token_bytes(token_id)
 
     def chunk(self, *choices: pb.ChatChunkChoice) -> pb.StreamChatCompletionResponse:
         return pb.StreamChatCompletionResponse(
@@ -75,7 +103,9 @@ async def create(
                     chat.cached_tokens = cached_tokens
                 case PromptLogprobs(entries):
                     answer.prompt_logprobs.extend(
-                        params.prompt_logprobs_of(entries, model.tokenizer)
+                        params.prompt_logprobs_of(
+                            entries, model.tokenizer, most=request.prompt_logprobs
+                        )
                     )
                 case ChoiceDelta():
                     texts[delta.choice] += delta.text
@@ -92,7 +122,7 @@ async def create(
             pb.ChatChoice(
                 index=index,
                 message=pb.AssistantMessage(role=pb.ROLE_ASSISTANT, content=text),
-                logprobs=_logprobs(logprobs[index], model.tokenizer) if request.logprobs else None,
+                logprobs=chat.logprobs(logprobs[index]) if request.logprobs else None,
                 finish_reason=params.FINISH_REASONS[end.finish_reason],  # type: ignore[index]
                 stop_reason=params.stop_reason_of(end.stop_reason),
                 token_ids=token_ids[index] if request.return_token_ids else (),
@@ -119,7 +149,9 @@ async def stream(
                 case PromptLogprobs(entries):
                     opening = list(_role_chunks(chat))
                     opening[0].prompt_logprobs.extend(
-                        params.prompt_logprobs_of(entries, model.tokenizer)
+                        params.prompt_logprobs_of(
+                            entries, model.tokenizer, most=request.prompt_logprobs
+                        )
                     )
                 case ChoiceDelta():
                     chat.completion_tokens += len(delta.token_ids)
@@ -137,46 +169,23 @@ async def stream(
 async def _prepare(
     request: pb.CreateChatCompletionRequest, model: ServedModel, context: CallContext
 ) -> _Chat:
-    info = model.info
     if request.HasField("top_logprobs") and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs needs logprobs to be true")
-    asked = None
+    max_tokens = None
     for name in ("max_completion_tokens", "max_tokens"):
         if request.HasField(name):
-            asked = getattr(request, name)
+            max_tokens = getattr(request, name)
             break
-    params.check_min_tokens(request.min_tokens, asked)
-    sampling = params.sampling_of(request, info)
-    stop = params.stop_strings(request)
-    prompt = await model.chat_prompt(request)
-    params.check_prompt(prompt, info, "messages")
-    return _Chat(
+    generation = params.generation_of(
         request,
         model,
-        GenerationRequest(
-            request_id=request.request_id or context.request_id,
-            prompt_token_ids=prompt,
-            sampling=sampling,
-            n=request.n if request.HasField("n") else 1,
-            max_tokens=params.clamp_max_tokens(asked, len(prompt), info),
-            min_tokens=min(request.min_tokens, info.max_model_len - len(prompt)),
-            stop=stop,
-            stop_token_ids=tuple(request.stop_token_ids),
-            include_stop=request.include_stop_str_in_output,
-            ignore_eos=request.ignore_eos,
-            skip_special_tokens=not request.HasField("skip_special_tokens")
-            or request.skip_special_tokens,
-            logprobs=request.top_logprobs if request.logprobs else None,
-            prompt_logprobs=request.prompt_logprobs
-            if request.HasField("prompt_logprobs")
-            else None,
-            priority=request.priority,
-            tenant=context.tenant,
-            cache_salt=request.cache_salt,
-            traceparent=context.traceparent,
-            timeout=params.seconds_left(context),
-        ),
+        context,
+        max_tokens=max_tokens,
+        logprobs=request.top_logprobs if request.logprobs else None,
+        prompt_logprobs=request.prompt_logprobs if request.HasField("prompt_logprobs") else None,
     )
+    prompt = await model.chat_prompt(request)
+    return _Chat(request, model, params.with_prompt(generation, prompt, model.info, "messages"))
 
 
 def _role_chunks(chat: _Chat) -> Iterator[pb.StreamChatCompletionResponse]:
@@ -197,7 +206,7 @@ def _delta_chunks(chat: _Chat, delta: ChoiceDelta) -> Iterator[pb.StreamChatComp
     if chat.request.return_token_ids:
         carry.token_ids.extend(delta.token_ids)
     if chat.request.logprobs and delta.logprobs:
-        carry.logprobs.CopyFrom(_logprobs(delta.logprobs, chat.model.tokenizer))
+        carry.logprobs.CopyFrom(chat.logprobs(delta.logprobs))
     if delta.text:
         carry.delta.content = delta.text
         yield chat.chunk(carry)
@@ -207,31 +216,3 @@ def _delta_chunks(chat: _Chat, delta: ChoiceDelta) -> Iterator[pb.StreamChatComp
         if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
             carry.stop_reason.CopyFrom(stop_reason)
         yield chat.chunk(carry)
-
-
-def _logprobs(
-    entries: list[Logprob] | tuple[Logprob, ...], tokenizer: Tokenizer
-) -> pb.ChatLogprobs:
-    return pb.ChatLogprobs(
-        content=[
-            pb.TokenLogprob(
-                token=tokenizer.token_text(entry.token_id),
-                logprob=params.finite(entry.logprob),
-                bytes=_bytes(entry.token_id, tokenizer),
-                top_logprobs=[
-                    pb.TopLogprob(
-                        token=tokenizer.token_text(token_id),
-                        logprob=params.finite(logprob),
-                        bytes=_bytes(token_id, tokenizer),
-                    )
-                    for token_id, logprob in entry.top
-                ],
-            )
-            for entry in entries
-        ]
-    )
-
-
-def _bytes(token_id: int, tokenizer: Tokenizer) -> bytes:
-    # A control token is not part of the text, so that the bytes of all entries are the content's.
-    return b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id)

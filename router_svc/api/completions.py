@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
-from router_svc.choice_text import token_offsets
+from router_svc.choice_text import prompt_offsets
 from router_svc.errors import invalid
 from router_svc.generation import generate
 from router_svc.generation_types import (
@@ -27,19 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
 
     from router_svc.call_context import CallContext
-    from router_svc.served_model import ServedModel
+    from router_svc.served_model import CompletionPrompt, ServedModel
     from router_svc.text.tokenizer import Tokenizer
 
 _DEFAULT_MAX_TOKENS = 16
 _MAX_CHOICES = 2048  # prompts times n
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """One prompt: its ids, and its text for an echo."""
-
-    token_ids: list[int]
-    text: str
 
 
 @dataclass(slots=True)
@@ -49,7 +41,7 @@ class _Completion:
     request: pb.CreateCompletionRequest
     model: ServedModel
     request_id: str
-    prompts: list[_Prompt]
+    prompts: list[CompletionPrompt]
     generations: list[GenerationRequest]
     created: int = field(default_factory=lambda: int(time.time()))
     cached_tokens: int = 0
@@ -117,53 +109,39 @@ async def stream(
 async def _prepare(
     request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
 ) -> _Completion:
-    info = model.info
     max_tokens = request.max_tokens if request.HasField("max_tokens") else _DEFAULT_MAX_TOKENS
     if max_tokens == 0 and not request.echo:
         raise invalid("max_tokens", "max_tokens 0 is allowed with echo only")
-    if max_tokens:
-        params.check_min_tokens(request.min_tokens, max_tokens)
-    sampling = params.sampling_of(request, info)
-    stop = params.stop_strings(request)
-    n = request.n if request.HasField("n") else 1
-    prompts = [_Prompt(ids, text) for ids, text in await model.completion_prompts(request)]
-    if len(prompts) * n > _MAX_CHOICES:
-        raise invalid(
-            "prompt", f"{len(prompts)} prompts times n = {n} are more than {_MAX_CHOICES} choices"
-        )
-    request_id = request.request_id or context.request_id
     prompt_logprobs = request.prompt_logprobs if request.HasField("prompt_logprobs") else None
     if request.echo and request.HasField("logprobs"):
         prompt_logprobs = max(prompt_logprobs or 0, request.logprobs)
-    generations = []
-    for i, prompt in enumerate(prompts):
-        param = "prompt" if len(prompts) == 1 else f"prompt[{i}]"
-        params.check_prompt(prompt.token_ids, info, param)
-        generations.append(
-            GenerationRequest(
-                request_id=request_id if len(prompts) == 1 else f"{request_id}-{i}",
-                prompt_token_ids=prompt.token_ids,
-                sampling=sampling,
-                n=n,
-                # The engine always samples one token; for max_tokens 0 it is not shown.
-                max_tokens=params.clamp_max_tokens(max(1, max_tokens), len(prompt.token_ids), info),
-                min_tokens=min(request.min_tokens, info.max_model_len - len(prompt.token_ids)),
-                stop=stop,
-                stop_token_ids=tuple(request.stop_token_ids),
-                include_stop=request.include_stop_str_in_output,
-                ignore_eos=request.ignore_eos,
-                skip_special_tokens=not request.HasField("skip_special_tokens")
-                or request.skip_special_tokens,
-                logprobs=request.logprobs if request.HasField("logprobs") else None,
-                prompt_logprobs=prompt_logprobs,
-                priority=request.priority,
-                tenant=context.tenant,
-                cache_salt=request.cache_salt,
-                traceparent=context.traceparent,
-                timeout=params.seconds_left(context),
-            )
+    common = params.generation_of(
+        request,
+        model,
+        context,
+        max_tokens=max_tokens,
+        logprobs=request.logprobs if request.HasField("logprobs") else None,
+        prompt_logprobs=prompt_logprobs,
+    )
+    # The engine always samples one token; for max_tokens 0 it is not shown.
+    common = replace(common, max_tokens=max(1, max_tokens))
+    prompts = await model.completion_prompts(request)
+    if len(prompts) * common.n > _MAX_CHOICES:
+        raise invalid(
+            "prompt",
+            f"{len(prompts)} prompts times n = {common.n} are more than {_MAX_CHOICES} choices",
         )
-    return _Completion(request, model, request_id, prompts, generations)
+    if len(prompts) == 1:
+        generations = [params.with_prompt(common, prompts[0].token_ids, model.info, "prompt")]
+    else:
+        generations = [
+            replace(
+                params.with_prompt(common, prompt.token_ids, model.info, f"prompt[{i}]"),
+                request_id=f"{common.request_id}-{i}",
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+    return _Completion(request, model, common.request_id, prompts, generations)
 
 
 async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoice, None]:
@@ -232,12 +210,19 @@ def _openings(
         if request.echo:
             choice.text = prompt.text
             if request.HasField("logprobs"):
-                offsets = token_offsets(prompt.token_ids, tokenizer)
+                offsets = prompt_offsets(
+                    prompt.token_ids,
+                    prompt.text,
+                    tokenizer,
+                    skip_special_tokens=prompt.skips_special,
+                )
                 choice.logprobs.CopyFrom(
                     _logprobs(prompt.token_ids, entries, offsets, request.logprobs, tokenizer)
                 )
         if request.HasField("prompt_logprobs"):
-            choice.prompt_logprobs.extend(params.prompt_logprobs_of(entries, tokenizer))
+            choice.prompt_logprobs.extend(
+                params.prompt_logprobs_of(entries, tokenizer, most=request.prompt_logprobs)
+            )
         if request.return_token_ids:
             choice.prompt_token_ids.extend(prompt.token_ids)
         choices.append(choice)

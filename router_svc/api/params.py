@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.errors import ApiError, ErrorKind, invalid
-from router_svc.generation_types import FinishReason, Logprob, Sampling
+from router_svc.generation_types import FinishReason, GenerationRequest, Logprob, Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from router_svc.call_context import CallContext
     from router_svc.engine_channel import EngineInfo
+    from router_svc.served_model import ServedModel
     from router_svc.text.tokenizer import Tokenizer
 
 GenerationMessage: TypeAlias = pb.CreateChatCompletionRequest | pb.CreateCompletionRequest
@@ -26,8 +29,79 @@ FINISH_REASONS = {
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
 }
 
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
-def sampling_of(request: GenerationMessage, info: EngineInfo) -> Sampling:
+
+def generation_of(
+    request: GenerationMessage,
+    model: ServedModel,
+    context: CallContext,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+) -> GenerationRequest:
+    """What to generate, but for the prompt, which `with_prompt` adds.
+
+    Raises ApiError, naming the field, for whatever the engine would refuse.
+    """
+    info = model.info
+    is_chat = isinstance(request, pb.CreateChatCompletionRequest)
+    top_field = "top_logprobs" if is_chat else "logprobs"
+    if max_tokens is not None and request.min_tokens > max_tokens:
+        raise invalid(
+            "min_tokens", f"min_tokens ({request.min_tokens}) is above max_tokens ({max_tokens})"
+        )
+    model.check_token_ids(request.stop_token_ids, "stop_token_ids")
+    return GenerationRequest(
+        request_id=_request_id(request, context),
+        prompt_token_ids=(),
+        sampling=_sampling_of(request, info),
+        n=request.n if request.HasField("n") else 1,
+        max_tokens=max_tokens,
+        min_tokens=request.min_tokens,
+        stop=_stop_strings(request),
+        stop_token_ids=tuple(request.stop_token_ids),
+        include_stop=request.include_stop_str_in_output,
+        ignore_eos=request.ignore_eos,
+        skip_special_tokens=request.skip_special_tokens
+        or not request.HasField("skip_special_tokens"),
+        logprobs=_within(top_field, logprobs, info),
+        prompt_logprobs=_within("prompt_logprobs", prompt_logprobs, info),
+        priority=request.priority,
+        tenant=context.tenant,
+        cache_salt=request.cache_salt,
+        traceparent=context.traceparent,
+        timeout=_seconds_left(context),
+    )
+
+
+def with_prompt(
+    generation: GenerationRequest, prompt: Sequence[int], info: EngineInfo, param: str
+) -> GenerationRequest:
+    """The generation for a prompt, its length cut to the rest of the context.
+
+    Raises ApiError unless the prompt has tokens and leaves room for an answer.
+    """
+    if not prompt:
+        raise invalid(param, "the prompt has no tokens")
+    rest = info.max_model_len - len(prompt)
+    if rest < 1:
+        raise invalid(
+            param,
+            f"the prompt has {len(prompt)} tokens, but this model's context holds"
+            f" {info.max_model_len} tokens, prompt and answer together",
+            "context_length_exceeded",
+        )
+    return replace(
+        generation,
+        prompt_token_ids=prompt,
+        max_tokens=rest if generation.max_tokens is None else min(generation.max_tokens, rest),
+        min_tokens=min(generation.min_tokens, rest),
+    )
+
+
+def _sampling_of(request: GenerationMessage, info: EngineInfo) -> Sampling:
     """Sampling parameters; absent ones stay None. Raises ApiError for a bias on no token."""
     for token_id in request.logit_bias:
         if token_id >= info.vocab_size:
@@ -53,7 +127,7 @@ def sampling_of(request: GenerationMessage, info: EngineInfo) -> Sampling:
     )
 
 
-def stop_strings(request: GenerationMessage) -> tuple[str, ...]:
+def _stop_strings(request: GenerationMessage) -> tuple[str, ...]:
     """Stop strings. Raises ApiError for an empty one, which would stop everything at once."""
     for i, stop in enumerate(request.stop):
         if not stop:
@@ -61,23 +135,18 @@ def stop_strings(request: GenerationMessage) -> tuple[str, ...]:
     return tuple(request.stop)
 
 
-def check_prompt(prompt: Sequence[int], info: EngineInfo, param: str) -> None:
-    """Raises ApiError unless the prompt has tokens of this model and leaves room for an answer."""
-    if not prompt:
-        raise invalid(param, "the prompt has no tokens")
-    if len(prompt) >= info.max_model_len:
-        raise invalid(
-            param,
-            f"the prompt has {len(prompt)} tokens, but this model's context holds"
-            f" {info.max_model_len} tokens, prompt and answer together",
-            "context_length_exceeded",
-        )
+def _request_id(request: GenerationMessage, context: CallContext) -> str:
+    if request.request_id and not _REQUEST_ID.fullmatch(request.request_id):
+        # It is written to logs, where a line break would forge a line.
+        raise invalid("request_id", "must have printable ASCII characters only, and no spaces")
+    return request.request_id or context.request_id
 
 
-def check_min_tokens(min_tokens: int, max_tokens: int | None) -> None:
-    """Raises ApiError if an answer could never be long enough."""
-    if max_tokens is not None and min_tokens > max_tokens:
-        raise invalid("min_tokens", f"min_tokens ({min_tokens}) is above max_tokens ({max_tokens})")
+def _within(field: str, value: int | None, info: EngineInfo) -> int | None:
+    limit = min(info.max_logprobs, info.vocab_size)
+    if value is not None and value > limit:
+        raise invalid(field, f"{value} likeliest tokens are asked for, at most {limit} are served")
+    return value
 
 
 def check_stream_options(request: GenerationMessage) -> None:
@@ -86,13 +155,7 @@ def check_stream_options(request: GenerationMessage) -> None:
         raise invalid("stream_options", "stream_options is allowed with stream only")
 
 
-def clamp_max_tokens(max_tokens: int | None, prompt_len: int, info: EngineInfo) -> int:
-    """Most tokens the answer may have: what was asked for, cut to the rest of the context."""
-    rest = info.max_model_len - prompt_len
-    return rest if max_tokens is None else min(max_tokens, rest)
-
-
-def seconds_left(context: CallContext) -> float | None:
+def _seconds_left(context: CallContext) -> float | None:
     """Seconds until the call's deadline; None without one. Raises ApiError when it has passed."""
     if context.deadline is None:
         return None
@@ -129,9 +192,12 @@ def finite(logprob: float) -> float:
 
 
 def prompt_logprobs_of(
-    entries: Iterable[Logprob | None], tokenizer: Tokenizer
+    entries: Iterable[Logprob | None], tokenizer: Tokenizer, *, most: int
 ) -> list[pb.PromptLogprob]:
-    """The public form of a prompt's log-probabilities; an empty entry where nothing predicts."""
+    """A prompt's log-probabilities, with at most so many likeliest tokens at each position.
+
+    An entry is empty where nothing predicts the token.
+    """
 
     def token(token_id: int, logprob: float, rank: int) -> pb.PromptTokenLogprob:
         text = tokenizer.token_text(token_id)
@@ -144,7 +210,7 @@ def prompt_logprobs_of(
         if entry is None
         else pb.PromptLogprob(
             token=token(entry.token_id, entry.logprob, entry.rank),
-            top=[token(token_id, lp, i + 1) for i, (token_id, lp) in enumerate(entry.top)],
+            top=[token(token_id, lp, i + 1) for i, (token_id, lp) in enumerate(entry.top[:most])],
         )
         for entry in entries
     ]

@@ -129,13 +129,12 @@ class Tokenizer:
         return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Bytes that a token stands for, which may be part of a character. Raises ValueError."""
-        self._check((token_id,))
+        """Bytes that a token stands for, which may be part of a character; none without a token."""
         piece = self.piece(token_id)
         return piece if isinstance(piece, bytes) else piece.encode()
 
     def token_text(self, token_id: int) -> str:
-        """Text of a token, with U+FFFD for bytes that are no character. Raises ValueError."""
+        """Text of a token, with U+FFFD for bytes that are no character."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
     def is_special(self, token_id: int) -> bool:

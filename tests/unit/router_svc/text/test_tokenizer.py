@@ -147,8 +147,14 @@ def test_a_control_token_shows_as_its_literal(smollm2: Tokenizer) -> None:
 def test_an_id_outside_the_vocabulary_is_named(smollm2: Tokenizer, token_id: int) -> None:
     with pytest.raises(ValueError, match=rf"{token_id} .* 49152 tokens"):
         smollm2.decode([5, token_id], skip_special_tokens=True)
-    with pytest.raises(ValueError, match=rf"{token_id} .* 49152 tokens"):
-        smollm2.token_bytes(token_id)
+
+
+@pytest.mark.parametrize("token_id", [-1, 49152, 49153])
+def test_an_id_that_pads_the_models_vocabulary_stands_for_nothing(
+    smollm2: Tokenizer, token_id: int
+) -> None:
+    assert smollm2.token_bytes(token_id) == b""
+    assert smollm2.token_text(token_id) == ""
 
 
 def test_half_a_surrogate_pair_is_refused(smollm2: Tokenizer) -> None:
