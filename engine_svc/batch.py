@@ -1,8 +1,8 @@
 """The immutable plan of one step, from scheduler to worker, and what comes back.
 
 The worker keeps each request's tokens, block table and sampling state under its `key` between
-steps, so a plan carries only what is new: requests that join, blocks that were appended, keys that left.
-A preempted request leaves, and joins again later with its output so far.
+steps, so a plan carries only what is new: requests that join, blocks that were appended, keys that
+left. A preempted request leaves, and joins again later with its output so far.
 """
 
 from __future__ import annotations
