@@ -188,6 +188,18 @@ def request(prompt=(5, 6, 7), max_tokens=4, **fields):
     )
 
 
+def holding_after_first_token():
+    """A worker that stands still before a request's second token."""
+
+    def pick(_prompt, output):
+        if not output:
+            executor.hold()
+        return 8
+
+    executor = ScriptedExecutor(pick)
+    return executor
+
+
 async def collect(call, events=None):
     """All events of a call up to its end, also added to `events`; raises the call's error."""
     events = [] if events is None else events
@@ -427,26 +439,29 @@ async def test_a_cancelled_call_frees_its_blocks(engine):
 
 
 async def test_a_mass_abort_leaves_nothing_behind(engine):
-    calls = [
-        engine.engine.Generate(request(prompt=range(n, n + 30), max_tokens=400)) for n in range(40)
-    ]
-    for call in calls[:8]:
-        await call.read()
+    engine.executor.hold()
+    prompts = [range(n, n + 30) for n in range(40)]
+    calls = [engine.engine.Generate(request(prompt=p, max_tokens=400)) for p in prompts]
+    await engine.received(40)
     for call in calls:
         call.cancel()
+    await engine.received(0)
+    engine.executor.release()
 
     await engine.eventually(engine.is_empty)
+    assert await engine.metric("vllm:request_success_total", finished_reason="abort") == 40
 
 
 async def test_a_deadline_in_the_queue_names_the_stage(tmp_path):
     async with serving(tmp_path, max_num_seqs=1) as engine:
+        engine.executor.hold()
         first = engine.engine.Generate(request(max_tokens=400))
-        await first.read()
+        await engine.received(1)
         late = request()
         late.timeout.FromMilliseconds(20)
-        engine.executor.hold()
         call = asyncio.create_task(refused(engine.engine.Generate(late)))
-        await asyncio.sleep(0.05)
+        await engine.received(2)
+        await asyncio.sleep(0.03)
         engine.executor.release()
         error = await call
         first.cancel()
@@ -456,20 +471,13 @@ async def test_a_deadline_in_the_queue_names_the_stage(tmp_path):
 
 
 async def test_a_deadline_while_decoding_ends_the_request_and_frees_it(tmp_path):
-    executor = ScriptedExecutor(lambda _prompt, output: hold_after_first(output))
-
-    def hold_after_first(output):
-        if not output:
-            executor.hold()
-        return 8
-
-    async with serving(tmp_path, executor) as engine:
+    async with serving(tmp_path, holding_after_first_token()) as engine:
         late = request(max_tokens=500)
         late.timeout.FromMilliseconds(100)
         call = engine.engine.Generate(late)
         kinds = [(await call.read()).WhichOneof("event") for _ in range(2)]
         await asyncio.sleep(0.1)
-        executor.release()
+        engine.executor.release()
         error = await refused(call)
         await engine.eventually(engine.is_empty)
 
@@ -758,24 +766,24 @@ async def test_every_service_has_a_health_of_its_own(engine):
         assert await engine.status(f"octavo.engine.v1.{service}") == SERVING
 
 
-async def test_loads_are_pushed_as_they_change(engine):
-    loads = engine.telemetry.WatchLoads(telemetry_pb2.WatchLoadsRequest())
-    idle = await loads.read()
-    call = engine.engine.Generate(request(prompt=range(20), max_tokens=480))
-    assert (await call.read()).HasField("admitted")
-    engine.executor.hold()
-    while not (busy := await loads.read()).num_running:
-        pass
-    call.cancel()
-    engine.executor.release()
-    while (load := await loads.read()).num_running:
-        pass
-    loads.cancel()
+async def test_loads_are_pushed_as_they_change(tmp_path):
+    async with serving(tmp_path, holding_after_first_token()) as engine:
+        loads = engine.telemetry.WatchLoads(telemetry_pb2.WatchLoadsRequest())
+        idle = await loads.read()
+        call = engine.engine.Generate(request(prompt=range(20), max_tokens=480))
+        while not (busy := await loads.read()).num_running:
+            pass
+        call.cancel()
+        await engine.received(0)
+        engine.executor.release()
+        while (after := await loads.read()).num_running:
+            pass
+        loads.cancel()
 
     assert idle.state == telemetry_pb2.ENGINE_STATE_READY
     assert idle.num_free_blocks == idle.num_blocks == 64
-    assert busy.num_free_blocks < 64
-    assert load.num_free_blocks == 64
+    assert busy.num_free_blocks == 62
+    assert after.num_free_blocks == 64
 
 
 async def test_a_silent_request_is_told_that_it_is_alive(tmp_path):
@@ -817,16 +825,20 @@ async def test_counters_conserve(engine):
         await collect(engine.engine.Generate(asked))
     for _ in range(3):
         await refused(engine.engine.Generate(request(prompt=[])))
+    engine.executor.hold()
     cancelled = engine.engine.Generate(request(prompt=[3, 3, 3], max_tokens=400))
-    await cancelled.read()
+    await engine.received(1)
     cancelled.cancel()
+    await engine.received(0)
+    engine.executor.release()
     await engine.eventually(engine.is_empty)
 
     assert await engine.metric("vllm:request_success_total") == 11
     assert await engine.metric("vllm:request_success_total", finished_reason="length") == 10
     assert await engine.metric("vllm:admission_rejections_total") == 3
-    assert await engine.metric("vllm:prompt_tokens_total") == 10 * 2 + 3
-    assert await engine.metric("vllm:time_to_first_token_seconds_count") >= 10
+    assert await engine.metric("vllm:prompt_tokens_total") == 10 * 2
+    assert await engine.metric("vllm:generation_tokens_total") >= 10 * 5
+    assert await engine.metric("vllm:time_to_first_token_seconds_count") == 10
     assert await engine.metric("vllm:e2e_request_latency_seconds_count") == 11
 
 
