@@ -22,7 +22,7 @@ def check_caches(k_cache: torch.Tensor, v_cache: torch.Tensor) -> None:
             f"k_cache and v_cache must both be float32 or bfloat16, "
             f"got {k_cache.dtype} and {v_cache.dtype}"
         )
-    _, num_kv_heads, block_size, head_dim = k_cache.shape
+    block_size, head_dim = k_cache.shape[2:]
     strides = (block_size * head_dim, head_dim, 1)
     if k_cache.stride() != v_cache.stride() or k_cache.stride()[1:] != strides:
         raise ValueError("the blocks of k_cache and v_cache must be contiguous and spaced alike")

@@ -1,4 +1,4 @@
-"""Stores the keys and values of new tokens in the paged cache; the definition is the reference's."""
+"""Stores the keys and values of new tokens in the paged cache, as the reference defines it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Finds and loads liboctavo_cpu.so.
 
-The library is looked for in two places: `build/` of a source checkout, where both an editable
-install and `cmake -B build && cmake --build build` put it, and beside this package in an installed wheel.
+It is looked for in two places: in `build/` of a source checkout, where an editable install and
+`cmake -S . -B build && cmake --build build` put it alike, and in this package, where a wheel has
+it.
 """
 
 from __future__ import annotations

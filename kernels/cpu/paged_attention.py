@@ -1,4 +1,4 @@
-"""Attention over the paged cache, read in place; the definition is the reference's."""
+"""Attention over the paged cache, read in place, as the reference defines it."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def paged_attention(
 ) -> torch.Tensor:
     """softmax(cap(scale · q·kᵀ) + mask) · v for each query row, accumulated in float32.
 
-    Arguments are those of `kernels.reference.paged_attention`. float32 or bfloat16, query and caches
-    each; head_dim a multiple of 8 up to 256, block_size a multiple of 16. Tokens of `query` and
+    Arguments are those of `kernels.reference.paged_attention`. Query and caches are float32 or
+    bfloat16 each; head_dim is a multiple of 8 up to 256, block_size of 16. Tokens of `query` and
     `out`, and blocks of the caches, may lie apart. Rows that belong to no request are not written.
     out: where to write, or a new tensor is made; of the query's shape and dtype
     num_threads: torch's number by default; the result does not depend on it

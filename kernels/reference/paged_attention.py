@@ -1,8 +1,8 @@
 """Attention of new tokens over the keys and values that the paged cache holds.
 
 What makes a row's bits independent of its company is that every matrix product here has one shape,
-and a row of it one place, whatever the batch: query rows are taken in tiles of TILE absolute
-positions and keys in splits of SPLIT absolute positions, padded with zeros where the request has none.
+and a row one place in it, whatever the batch: query rows are taken in tiles of TILE absolute
+positions and keys in splits of SPLIT absolute positions, padded with zeros where there are none.
 
     keys       |----- split 0 -----|----- split 1 -----|-- 2
     queries                              |tile|tile|tile|ti      a chunk of prefill
@@ -67,7 +67,7 @@ def paged_attention(
 
 
 def _gather(cache: torch.Tensor, block_table: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """Positions [start, stop) in whole splits: float32 [num_splits, num_kv_heads, SPLIT, head_dim]."""
+    """Positions [start, stop) as float32 [num_splits, num_kv_heads, SPLIT, head_dim]."""
     num_kv_heads, block_size, head_dim = cache.shape[1:]
     base = start // SPLIT * SPLIT
     num_splits = -(-(stop - base) // SPLIT)

@@ -23,6 +23,8 @@ constexpr int kPiece = 16;     // tokens that surely lie in one block, and are a
 constexpr int kMaxPanel = 64;  // at least every kVectors * kLanes
 constexpr int kScoreStride = kSplit + kMaxPanel;  // a panel may overshoot; also spreads cache sets
 
+constexpr int kMaxRows = 6;  // at least every kRows, the vectors of a query panel
+
 // As many keep scores and state in the second-level cache, and fill panels of 6.
 constexpr int kBlockVectors = 48;
 
@@ -56,8 +58,8 @@ struct BlockShape {
   // The softmax state: per vector the weighted sum of values, the largest score, the sum of
   // weights.
   int64_t state_floats() const { return round_up(int64_t{all_vectors} * (padded_dim + 2), 16); }
-  // Queries of a head in panels of at most 8 vectors.
-  int64_t head_query_floats() const { return round_up(vectors, 8) * padded_dim; }
+  // Queries of a head in panels; the last panel is laid out whole even if it is not full.
+  int64_t head_query_floats() const { return int64_t{vectors + kMaxRows - 1} * padded_dim; }
   int64_t score_floats() const { return int64_t{all_vectors} * kScoreStride; }
   int64_t panel_floats() const { return int64_t{padded_dim} * kMaxPanel; }
   int64_t staged_floats() const { return int64_t{padded_dim} * kPiece; }
