@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,14 +20,13 @@ RAGGED = [(1, 1), (1, 15), (1, 16), (1, 17), (1, 512), (1, 513), (40, 40), (33, 
 
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:
-    # bfloat16 has 8 bits: results may round to neighbours, 2⁻⁸ apart.
-    return (
-        {"rtol": 2**-7, "atol": 1e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 2e-6}
-    )
+    if dtype == torch.bfloat16:  # 8 bits: results may round to neighbours, 2⁻⁸ apart
+        return {"rtol": 2**-7, "atol": 1e-3}
+    return {"rtol": 1e-5, "atol": 5e-6}
 
 
 def dense_attention(batch: PagedBatch, request: int) -> torch.Tensor:
-    """One request by torch's attention over its gathered tokens, [query_len, num_heads, head_dim]."""
+    """One request by torch's own attention over its gathered tokens."""
     start, end = batch.query_start_loc[request : request + 2].tolist()
     seq_len = int(batch.seq_lens[request])
     block_size = batch.k_cache.shape[2]
@@ -53,7 +53,7 @@ def test_reference_is_torchs_attention_over_each_requests_own_tokens() -> None:
     result = reference_attention(*batch.arguments(), **PLAIN)
 
     expected = torch.cat([dense_attention(batch, r) for r in range(len(RAGGED))])
-    torch.testing.assert_close(result, expected, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(result, expected, **tolerance(torch.float32))
 
 
 def test_reference_with_a_window_sees_the_last_tokens_only() -> None:
@@ -97,7 +97,7 @@ def test_cpu_agrees_with_reference_for_every_number_of_query_rows(
         result = cpu_attention(*batch.arguments(), **PLAIN, isa=isa)
 
         expected = reference_attention(*batch.arguments(), **PLAIN)
-        torch.testing.assert_close(result, expected, rtol=1e-5, atol=2e-6)
+        torch.testing.assert_close(result, expected, **tolerance(torch.float32))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -267,10 +267,8 @@ def test_arguments_that_do_not_fit_are_refused(change, message) -> None:
         torch.tensor([0, 2], dtype=torch.int32),
     )
 
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError, match=re.escape(message)):
         cpu_attention(*replace(batch, **change).arguments(), **PLAIN)
-
-    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +288,5 @@ def test_arguments_that_do_not_fit_are_refused(change, message) -> None:
 def test_options_that_do_not_fit_are_refused(option, message) -> None:
     batch = paged_batch([(2, 20)])
 
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError, match=re.escape(message)):
         cpu_attention(*batch.arguments(), **(PLAIN | option))
-
-    assert message in str(refused.value)

@@ -75,7 +75,8 @@ static void finish(const OctavoPagedAttention& args, const RowBlock& block, cons
 template <class V>
 constexpr AttentionKernels kernels_of() {
   static_assert(kPiece % V::kLanes == 0, "a vector of tokens lies in one piece");
-  static_assert(V::kVectors * V::kLanes <= kMaxPanel && V::kRows <= 6, "scratch is sized for it");
+  static_assert(V::kVectors * V::kLanes <= kMaxPanel && V::kRows <= kMaxRows,
+                "scratch is sized for it");
   return {attend<V>, merge<V>, finish};
 }
 
