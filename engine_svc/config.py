@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
-_DEFAULT_BATCHED_TOKENS = 2048
+_DEFAULT_BATCHED_TOKENS = 512
 
 
 class ConfigError(ValueError):

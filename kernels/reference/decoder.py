@@ -6,6 +6,8 @@ qkv             [ q heads | k heads | v heads ]    one product; q and k are norm
 
 from __future__ import annotations
 
+import math
+import mmap
 from typing import TYPE_CHECKING
 
 import torch
@@ -68,8 +70,7 @@ class ReferenceDecoder:
         self._kv_ops = choose_kv_ops(self._library, spec, self._dtype, block_size)
         shape = (num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
         self._caches = [
-            (torch.zeros(shape, dtype=self._dtype), torch.zeros(shape, dtype=self._dtype))
-            for _ in spec.layers
+            (_lazy_zeros(shape, self._dtype), _lazy_zeros(shape, self._dtype)) for _ in spec.layers
         ]
 
     @torch.inference_mode()
@@ -147,3 +148,9 @@ class ReferenceDecoder:
         if self._spec.logit_softcap is not None:
             softcap_(logits, self._spec.logit_softcap)
         return logits
+
+
+def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros that take memory only as they are written; `torch.zeros` would touch every page now."""
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)

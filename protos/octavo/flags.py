@@ -56,7 +56,7 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--max-num-batched-tokens",
         {
             "type": click.IntRange(1, _MAX_TOKENS),
-            "help": "Most tokens computed in one step. Default: 2048, or the context length "
+            "help": "Most tokens computed in one step. Default: 512, or the context length "
             "without chunked prefill.",
         },
     ),
