@@ -44,9 +44,10 @@ class StepBudget:
         per_token = self._prefill.value
         if per_token is None:
             return self._max
-        spare = self._target - (self._decode.value or 0.0)
-        if spare <= 0:
-            return self._floor
+        decode = self._decode.value or 0.0
+        # Where decoding alone comes near the target, or is beyond it, a stream may still slow down
+        # to half its speed: else those who wait for their first token would starve behind it.
+        spare = max(self._target - decode, decode)
         # Compared before dividing: an immeasurably small cost per token must not overflow.
         if spare >= self._max * per_token:
             return self._max

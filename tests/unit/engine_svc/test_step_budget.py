@@ -38,13 +38,20 @@ def test_a_fast_machine_gets_the_full_budget():
 
 
 def test_prefill_never_drops_below_the_floor():
-    slow_prefill, slow_decode = budget(), budget()
+    slow_prefill = budget()
     slow_prefill.observe(0, 10, 10.0)
-    slow_decode.observe(4, 0, 0.5)
-    slow_decode.observe(4, 16, 0.6)
 
     assert slow_prefill.prefill_tokens == 16
-    assert slow_decode.prefill_tokens == 16
+
+
+def test_beside_slow_decoding_prefill_may_take_as_long_again():
+    slow_decode = budget()
+    slow_decode.observe(num_decodes=32, num_prefill_tokens=0, seconds=0.2)
+
+    # 200 ms of decoding, beyond the target of 100 ms, and 2 ms for each token of prefill
+    slow_decode.observe(num_decodes=32, num_prefill_tokens=50, seconds=0.3)
+
+    assert slow_decode.prefill_tokens == pytest.approx(100, abs=1)
 
 
 def test_the_floor_is_not_above_the_whole_budget():
