@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -43,16 +46,14 @@ REQUESTS = [
     _request(7, 280, temperature=0, repetition_penalty=1.3),
     _request(8, 40, temperature=1, presence_penalty=0.7, frequency_penalty=0.4, n=2),
 ]
-OTHERS = [
-    {"prompt": _prompt(100 + i, 5 + 9 * i), "max_tokens": 8 + i, "seed": i, "ignore_eos": True}
-    for i in range(32)
-]
+NUM_OTHERS = 32
+OTHERS = [_request(100 + i, 2 + 3 * i, max_tokens=700) for i in range(NUM_OTHERS)]
 
 
 def _essence(answer: dict) -> list[tuple]:
     """Everything about an answer that must not change, with floats as they came."""
     return [
-        (choice["token_ids"], choice["text"], json.dumps(choice["logprobs"]))
+        (choice["token_ids"], choice["text"], json.dumps(choice["logprobs"], sort_keys=True))
         for choice in answer["choices"]
     ]
 
@@ -62,19 +63,50 @@ def _ask(server: RunningServer, request: dict) -> list[tuple]:
     return _essence(answer.raise_for_status().json())
 
 
-async def _ask_together(server: RunningServer, requests: list[dict]) -> list[list[tuple]]:
+def _client(server: RunningServer) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=server.url, timeout=100, limits=limits) as client:
+    return httpx.AsyncClient(base_url=server.url, timeout=100, limits=limits)
+
+
+async def _ask_together(server: RunningServer, requests: list[dict]) -> list[list[tuple]]:
+    async with _client(server) as client:
         posts = [client.post("/v1/completions", json=request) for request in requests]
         answers = await asyncio.gather(*posts)
     return [_essence(answer.raise_for_status().json()) for answer in answers]
 
 
+async def _stream(client: httpx.AsyncClient, request: dict) -> list[tuple]:
+    """The answer as `_essence` has it, put together from the chunks of a stream."""
+    joined: dict[int, dict] = {}
+    body = request | {"stream": True}
+    async with client.stream("POST", "/v1/completions", json=body) as response:
+        async for line in response.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            for part in json.loads(line.removeprefix("data: "))["choices"]:
+                whole = joined.setdefault(
+                    part["index"], {"text": "", "token_ids": [], "logprobs": {}}
+                )
+                whole["text"] += part["text"]
+                whole["token_ids"] += part.get("token_ids") or []
+                for key, values in (part["logprobs"] or {}).items():
+                    whole["logprobs"].setdefault(key, []).extend(values)
+    return _essence({"choices": [joined[index] for index in sorted(joined)]})
+
+
+@contextmanager
+def _server(model: Path, directory: Path, *args: str) -> Iterator[RunningServer]:
+    name = ("--served-model-name", "m")
+    with running_server(model, *name, *args, log=directory / "log") as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
-def plain(smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory):
-    log = tmp_path_factory.mktemp("plain") / "log"
-    args = ("--max-model-len", "1024", "--max-num-seqs", "16", "--served-model-name", "m")
-    with running_server(smollm2_checkpoint, *args, log=log) as server:
+def plain(
+    smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    args = ("--max-model-len", "1024", "--max-num-seqs", "48", "--kv-cache-memory-bytes=800000000")
+    with _server(smollm2_checkpoint, tmp_path_factory.mktemp("plain"), *args) as server:
         yield server
 
 
@@ -93,46 +125,50 @@ def test_with_a_warm_prefix_cache(plain: RunningServer, alone: list) -> None:
     assert again == alone
 
 
+async def test_streamed_all_at_once(plain: RunningServer, alone: list) -> None:
+    async with _client(plain) as client:
+        answers = await asyncio.gather(*(_stream(client, request) for request in REQUESTS))
+
+    assert answers == alone
+
+
 async def test_among_32_others(plain: RunningServer, alone: list) -> None:
-    answers = await _ask_together(plain, OTHERS[:16] + REQUESTS + OTHERS[16:])
+    order = random.Random(0)
+    async with _client(plain) as client:
+        others = [asyncio.create_task(_stream(client, request)) for request in OTHERS]
+        assert await asyncio.to_thread(plain.wait_until, lambda: _num_running(plain) == NUM_OTHERS)
 
-    assert answers[16 : 16 + len(REQUESTS)] == alone
+        for _ in range(2):
+            shuffled = order.sample(list(enumerate(REQUESTS)), len(REQUESTS))
+            answers = await _ask_together(plain, [request for _, request in shuffled])
+            assert answers == [alone[index] for index, _ in shuffled]
+
+        assert _num_running(plain) == NUM_OTHERS  # all along
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
 
-def test_streamed(plain: RunningServer, alone: list) -> None:
-    for request, expected in zip(REQUESTS, alone, strict=True):
-        ids: dict[int, list[int]] = {}
-        texts: dict[int, str] = {}
-        with httpx.stream(
-            "POST", f"{plain.url}/v1/completions", json=request | {"stream": True}, timeout=100
-        ) as response:
-            for line in response.iter_lines():
-                if line.startswith("data: {"):
-                    for choice in json.loads(line[6:])["choices"]:
-                        ids.setdefault(choice["index"], []).extend(choice.get("token_ids", []))
-                        index = choice["index"]
-                        texts[index] = texts.get(index, "") + choice["text"]
-
-        assert [ids[i] for i in sorted(ids)] == [choice[0] for choice in expected]
-        assert [texts[i] for i in sorted(texts)] == [choice[1] for choice in expected]
+def _num_running(server: RunningServer) -> float:
+    return server.metric("vllm:num_requests_running")
 
 
 @pytest.mark.parametrize(
     "args",
     [
-        ("--max-num-batched-tokens", "16", "--max-num-seqs", "16"),
-        ("--max-num-batched-tokens", "64"),
-        ("--max-num-batched-tokens", "512", "--no-enable-prefix-caching"),
-        ("--threads", "1", "--block-size", "32"),
+        ("--max-num-batched-tokens=16", "--max-num-seqs=16"),
+        ("--max-num-batched-tokens=64", "--no-enable-prefix-caching"),
+        ("--max-num-batched-tokens=512", "--target-step-seconds=10"),
+        ("--threads=1", "--block-size=32"),
     ],
-    ids=["chunks-16", "chunks-64", "chunks-512-no-cache", "one-thread-blocks-32"],
+    ids=["chunks-of-16", "chunks-of-64-no-cache", "chunks-of-512", "one-thread-blocks-of-32"],
 )
 async def test_however_the_work_is_cut(
     smollm2_checkpoint: Path, tmp_path: Path, alone: list, args: tuple[str, ...]
 ) -> None:
-    base = ("--max-model-len", "1024", "--served-model-name", "m")
+    base = ("--max-model-len=1024", "--kv-cache-memory-bytes=200000000")
 
-    with running_server(smollm2_checkpoint, *base, *args, log=tmp_path / "log") as server:
+    with _server(smollm2_checkpoint, tmp_path, *base, *args) as server:
         answers = await _ask_together(server, REQUESTS)
 
     assert answers == alone
@@ -141,10 +177,11 @@ async def test_however_the_work_is_cut(
 async def test_with_a_pool_so_small_that_requests_are_preempted(
     smollm2_checkpoint: Path, tmp_path: Path, alone: list
 ) -> None:
-    args = ("--max-model-len", "512", "--num-gpu-blocks-override", "34", "--served-model-name", "m")
+    args = ("--max-model-len=512", "--num-gpu-blocks-override=34")
+    rivals = [request | {"max_tokens": 40} for request in OTHERS[:8]]
 
-    with running_server(smollm2_checkpoint, *args, log=tmp_path / "log") as server:
-        answers = await _ask_together(server, REQUESTS + OTHERS[:8])
+    with _server(smollm2_checkpoint, tmp_path, *args) as server:
+        answers = await _ask_together(server, REQUESTS + rivals)
         preemptions = server.metric("vllm:num_preemptions_total")
 
     assert preemptions > 0
