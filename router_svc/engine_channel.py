@@ -165,6 +165,16 @@ class EngineChannel:
         self._outbox.put_nowait(pb.SessionRequest(stream_id=stream_id, submit=submit))
         return stream
 
+    def fail_all(self, error: ApiError) -> None:
+        """Ends every request with an error, and aborts it in the engine if that still hears."""
+        streams, self._streams = self._streams, {}
+        for stream_id, stream in streams.items():
+            if self._outbox is not None:
+                self._outbox.put_nowait(
+                    pb.SessionRequest(stream_id=stream_id, cancel=pb.CancelFrame())
+                )
+            stream.fail(error)
+
     async def metrics(self) -> bytes:
         """The engine's Prometheus metrics. Raises grpc.aio.AioRpcError if it does not answer."""
         if self._channel is None:
@@ -197,7 +207,7 @@ class EngineChannel:
             finally:
                 self._channel = None
                 self._outbox = None
-                self._fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
+                self.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
             failures += 1
 
@@ -250,11 +260,6 @@ class EngineChannel:
             stream.push(translated)
             if stream.num_unfinished == 0:
                 self._streams.pop(event.stream_id, None)
-
-    def _fail_all(self, error: ApiError) -> None:
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            stream.fail(error)
 
 
 async def wait_ready(channel: EngineChannel, seconds: float) -> EngineInfo | None:

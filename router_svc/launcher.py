@@ -70,6 +70,8 @@ class EngineProcess:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "engine_svc", str(self._model),
                 "--listen", self.target, "--exit-with-parent", *self._args,
+                # Ctrl-C reaches the router alone, which drains before it ends the engine.
+                start_new_session=True,
             )  # fmt: skip
             exit_code = await self._process.wait()
             if not self.was_ready:

@@ -28,6 +28,9 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.idle = asyncio.Event()  # set while no call is being served
+        self.idle.set()
+        self._num_calls = 0
         self._requests = Counter(
             "octavo_router_requests",
             "Calls of the public API that have ended, by RPC and outcome.",
@@ -53,6 +56,8 @@ class RouterMetrics:
         """Measures one call; its outcome is "ok", or the kind of error that leaves the block."""
         outcome = "ok"
         started = time.perf_counter()
+        self._num_calls += 1
+        self.idle.clear()
         in_flight = self._in_flight.labels(rpc)
         in_flight.inc()
         try:
@@ -61,6 +66,9 @@ class RouterMetrics:
             outcome = _outcome_of(error)
             raise
         finally:
+            self._num_calls -= 1
+            if not self._num_calls:
+                self.idle.set()
             in_flight.dec()
             self._requests.labels(rpc, outcome).inc()
             self._duration.labels(rpc).observe(time.perf_counter() - started)

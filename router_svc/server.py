@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from octavo.inference.v1 import inference_pb2, inference_pb2_grpc
 
 from router_svc.api.handler import Inference
+from router_svc.errors import ApiError, ErrorKind
 from router_svc.gen.inference_grpc import InferenceGrpcServicer
 from router_svc.http.app import build_app
 from router_svc.metrics import RouterMetrics
@@ -30,7 +32,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_POLL_SECONDS = 0.05
+_LAST_SECONDS = 1.0  # for what has ended to reach its client
 _SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,8 @@ class Router:
         self._handler = Inference(model, self._metrics)
         self._health = health.aio.HealthServicer()
         self._draining = False
+        self._drain_begun = asyncio.Event()
+        self._socket: socket.socket | None = None
         self._http: _Uvicorn | None = None
         self._grpc: grpc.aio.Server | None = None
 
@@ -72,6 +86,7 @@ class Router:
 
     async def start(self) -> None:
         """Listens on both ports. Raises OSError when one is taken."""
+        self._socket = _listen(self._config.host, self._config.port)
         self._grpc = await self._start_grpc()
         app = build_app(
             self._handler,
@@ -81,41 +96,64 @@ class Router:
         self._http = _Uvicorn(
             uvicorn.Config(
                 app,
-                host=self._config.host,
-                port=self._config.port,
                 loop="none",
                 http="httptools",
                 ws="none",
                 lifespan="off",
                 access_log=False,
                 log_config=None,
+                log_level="warning",
                 server_header=False,
-                timeout_graceful_shutdown=int(self._config.shutdown_timeout),
+                timeout_graceful_shutdown=int(self._config.shutdown_timeout + 2 * _LAST_SECONDS),
             )
         )
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once."""
-        if self._http is None or self._grpc is None:
+        """Serves until SIGTERM or SIGINT, then drains; see `stop`."""
+        if self._http is None or self._socket is None:
             raise RuntimeError("start() comes first")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         watch = asyncio.create_task(self._follow_health())
+        drain = asyncio.create_task(self._drain_grpc())
         try:
-            await self._http.serve()
+            await self._http.serve([self._socket])
         finally:
+            self._drain_begun.set()
+            await drain
             watch.cancel()
-            await self._grpc.stop(0 if self._http.force_exit else self._config.shutdown_timeout)
 
     def stop(self) -> None:
-        """Begins the drain: not ready at once, no new connections; called again, ends streams."""
+        """Begins the drain: not ready, no new connections, and what runs may finish.
+
+        Called again, or once the time to finish is over, it ends what runs with an error that
+        clients see.
+        """
         if self._http is None:
             return
         if self._draining:
-            self._http.force_exit = True
+            self._end_streams()
+            return
         self._draining = True
         self._http.should_exit = True
+        self._drain_begun.set()
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._config.shutdown_timeout, self._end_streams)
+
+    def _end_streams(self) -> None:
+        self._engine.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the server is shutting down"))
+
+    async def _drain_grpc(self) -> None:
+        """Refuses new calls and waits for those of the API; who watches health does not count."""
+        if self._grpc is None:
+            return
+        await self._drain_begun.wait()
+        longest = self._config.shutdown_timeout + _LAST_SECONDS
+        stopped = asyncio.create_task(self._grpc.stop(longest))
+        await self._metrics.idle.wait()
+        await self._grpc.stop(_LAST_SECONDS)
+        await stopped
 
     async def _start_grpc(self) -> grpc.aio.Server:
         server = grpc.aio.server(
@@ -152,4 +190,4 @@ class Router:
                 value = status.SERVING if shown else status.NOT_SERVING
                 for service in ("", _SERVICE):
                     await self._health.set(service, value)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_POLL_SECONDS)
