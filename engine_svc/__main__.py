@@ -59,12 +59,12 @@ async def _serve(
     from engine_svc.server import AddressInUseError, EngineServer
 
     server = EngineServer(loaded, settings.service, settings.batch, settings.requests)
+    for line in loaded.model_info.summary:  # before a router can see that the engine is ready
+        printer.line(line)
     try:
         address = await server.start()
     except AddressInUseError as error:
         raise click.ClickException(str(error)) from error
-    for line in loaded.model_info.summary:
-        printer.line(line)
     printer.line(f"engine ready after {time.time() - started:.2f} s: gRPC on {address}")
     return await server.run_until_signalled()
 
