@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ENGINE_SERVICE = pb.DESCRIPTOR.services_by_name["Engine"].full_name
 _MAX_MESSAGE_BYTES = 64 << 20
 _CHANNEL_OPTIONS = [
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
@@ -126,13 +128,15 @@ class EngineChannel:
         self._streams: dict[int, RequestStream] = {}
         self._ids = itertools.count(1)
         self._outbox: asyncio.Queue[pb.SessionRequest] | None = None
+        self._serving = False  # what the engine's health service said last
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be submitted now."""
-        return self._outbox is not None
+        """Whether requests can be submitted now: connected, and the engine is neither draining nor
+        stuck."""
+        return self._outbox is not None and self._serving
 
     @property
     def num_in_flight(self) -> int:
@@ -237,6 +241,8 @@ class EngineChannel:
 
         call = engine_pb2_grpc.EngineStub(channel).Session(frames())
         self._outbox = outbox
+        self._serving = True
+        health = asyncio.create_task(self._follow_health(channel))
         if self._on_ready is not None and self.info is not None:
             self._on_ready(self.info)
         try:
@@ -244,7 +250,16 @@ class EngineChannel:
                 for event in message.events:
                     self._dispatch(event)
         finally:
+            health.cancel()
+            await asyncio.gather(health, return_exceptions=True)
             call.cancel()
+
+    async def _follow_health(self, channel: grpc.aio.Channel) -> None:
+        request = health_pb2.HealthCheckRequest(service=_ENGINE_SERVICE)
+        stub = health_pb2_grpc.HealthStub(channel)
+        answers = stub.Watch(request)  # type: ignore[attr-defined] # its published types lack it
+        async for answer in answers:
+            self._serving = answer.status == health_pb2.HealthCheckResponse.SERVING
 
     def _dispatch(self, event: pb.SessionEvent) -> None:
         stream = self._streams.get(event.stream_id)
