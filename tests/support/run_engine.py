@@ -1,0 +1,42 @@
+"""Runs a whole engine (flags, loader, scheduler, back end) in this thread, without its services."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from octavo.flags import engine_options, process_options
+
+from engine_svc.config import settings_from
+from engine_svc.progress import StartupPrinter
+from engine_svc.request import Request
+from engine_svc.sampling_params import SamplingParams
+from engine_svc.startup import LoadedEngine, load_engine
+
+_FLAGS = engine_options(process_options(click.command()(lambda: None)))
+_keys = itertools.count()
+
+
+def load(model: Path, *args: str) -> LoadedEngine:
+    """The engine that `octavo engine MODEL ARGS` would run."""
+    params = _FLAGS.make_context("engine", list(args)).params
+    return load_engine(settings_from(model, params), StartupPrinter())
+
+
+def greedy_tokens(
+    engine: LoadedEngine, prompts: Sequence[Sequence[int]], max_tokens: int, *, stop: bool = False
+) -> list[list[int]]:
+    """Output ids of prompts that run together; `stop` is for the model's own end tokens."""
+    ends = engine.limits.eos_token_ids if stop else frozenset()
+    sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, eos_token_ids=ends)
+    requests = [
+        Request(next(_keys), "r", 0, tuple(prompt), sampling, arrival=0.0) for prompt in prompts
+    ]
+    for request in requests:
+        engine.scheduler.add(request)
+    while (batch := engine.scheduler.schedule()) is not None:
+        engine.scheduler.update(batch, engine.executor.submit(batch), 0.0)
+    engine.scheduler.check_integrity()
+    return [list(request.output_token_ids) for request in requests]
