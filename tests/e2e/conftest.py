@@ -1,0 +1,31 @@
+"""The clients that end-to-end tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.awkward_model import make_awkward
+from tests.support.public_api import MODEL, PublicApi
+from tests.support.server import RunningServer, running_server
+
+
+@pytest.fixture(scope="module")
+def api(server: RunningServer) -> Iterator[PublicApi]:
+    """A client of the server with SmolLM2."""
+    client = PublicApi(server)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublicApi]:
+    """A client of a server with the awkward tiny model (tests/support/awkward_model.py)."""
+    directory = tmp_path_factory.mktemp("tiny")
+    model = make_awkward(directory / "model")
+    args = ("--served-model-name", MODEL, "--dtype", "float32")
+    with running_server(model, *args, log=directory / "log") as server:
+        client = PublicApi(server)
+        yield client
+        client.close()
