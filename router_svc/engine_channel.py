@@ -51,6 +51,7 @@ class EngineInfo:
     instance_id: str
     max_model_len: int
     vocab_size: int
+    max_num_seqs: int  # choices that run at once
     max_n: int
     max_logprobs: int
     tokenizer_sha256: str
@@ -225,6 +226,7 @@ class EngineChannel:
             instance_id=answer.instance_id,
             max_model_len=answer.max_model_len,
             vocab_size=answer.vocab_size,
+            max_num_seqs=answer.max_num_seqs,
             max_n=answer.max_n,
             max_logprobs=answer.max_logprobs,
             tokenizer_sha256=answer.tokenizer_sha256,

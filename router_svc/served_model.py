@@ -14,7 +14,7 @@ from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.text.chat_template import ChatTemplate, TemplateError, encode_chat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from router_svc.engine_channel import EngineChannel, EngineInfo
     from router_svc.text.tokenizer import Tokenizer
@@ -32,7 +32,7 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class CompletionPrompt:
-    """One prompt: its ids, its text for an echo, and whether that leaves control tokens out."""
+    """One prompt: its ids, and for an echo its text, which may leave control tokens out."""
 
     token_ids: list[int]
     text: str
@@ -106,20 +106,23 @@ class ServedModel:
     async def completion_prompts(
         self, request: pb.CreateCompletionRequest
     ) -> list[CompletionPrompt]:
-        """Every prompt as text and token ids. Raises ApiError for ids outside the vocabulary."""
+        """Every prompt as token ids, and as text if it is echoed.
+
+        Raises ApiError for ids outside the vocabulary.
+        """
         special = request.add_special_tokens or not request.HasField("add_special_tokens")
-        skip = request.skip_special_tokens or not request.HasField("skip_special_tokens")
         match request.prompt.WhichOneof("kind"):
             case "text":
                 texts = [request.prompt.text]
             case "texts":
                 texts = list(request.prompt.texts.items)
             case "token_ids":
-                return [await self._ids_prompt(request.prompt.token_ids, "prompt", skip)]
+                return [await self._ids_prompt(request, request.prompt.token_ids, "prompt")]
             case _:
                 lists = request.prompt.token_ids_list.items
                 return [
-                    await self._ids_prompt(ids, f"prompt[{i}]", skip) for i, ids in enumerate(lists)
+                    await self._ids_prompt(request, ids, f"prompt[{i}]")
+                    for i, ids in enumerate(lists)
                 ]
         return [
             CompletionPrompt(
@@ -136,27 +139,45 @@ class ServedModel:
             )
         )
 
-    async def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
-        """Text of token ids; those that only pad the vocabulary have none."""
-        known = [i for i in ids if i < self.tokenizer.vocab_size]
-        return await self._run(
-            lambda: self.tokenizer.decode(known, skip_special_tokens=skip_special_tokens)
-        )
+    async def decode(self, ids: Sequence[int], param: str) -> str:
+        """Text of token ids, control tokens included.
 
-    def check_token_ids(self, ids: Iterable[int], param: str) -> None:
+        Raises ApiError for ids outside the vocabulary.
+        """
+
+        def text() -> str:
+            self.check_token_ids(ids, param)
+            return self._text(ids, skip_special_tokens=False)
+
+        return await self._run(text)
+
+    def check_token_ids(self, ids: Sequence[int], param: str) -> None:
         """Raises ApiError for an id outside the vocabulary."""
         vocab_size = self.info.vocab_size
-        for i, token_id in enumerate(ids):
-            if token_id >= vocab_size:
-                raise invalid(
-                    f"{param}[{i}]",
-                    f"token id {token_id} is outside the vocabulary of {vocab_size} tokens",
-                )
+        if max(ids, default=0) < vocab_size:
+            return
+        index, token_id = next((i, t) for i, t in enumerate(ids) if t >= vocab_size)
+        raise invalid(
+            f"{param}[{index}]",
+            f"token id {token_id} is outside the vocabulary of {vocab_size} tokens",
+        )
 
-    async def _ids_prompt(self, ids: pb.TokenIds, param: str, skip: bool) -> CompletionPrompt:
-        self.check_token_ids(ids.items, param)
-        text = await self.decode(ids.items, skip_special_tokens=skip)
-        return CompletionPrompt(list(ids.items), text, skips_special=skip)
+    async def _ids_prompt(
+        self, request: pb.CreateCompletionRequest, ids: pb.TokenIds, param: str
+    ) -> CompletionPrompt:
+        skip = request.skip_special_tokens or not request.HasField("skip_special_tokens")
+
+        def prompt() -> CompletionPrompt:
+            self.check_token_ids(ids.items, param)
+            text = self._text(ids.items, skip_special_tokens=skip) if request.echo else ""
+            return CompletionPrompt(list(ids.items), text, skips_special=skip)
+
+        return await self._run(prompt)
+
+    def _text(self, ids: Iterable[int], *, skip_special_tokens: bool) -> str:
+        # A model's vocabulary may be padded beyond its tokeniser's; such ids have no text.
+        known = [i for i in ids if i < self.tokenizer.vocab_size]
+        return self.tokenizer.decode(known, skip_special_tokens=skip_special_tokens)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

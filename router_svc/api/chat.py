@@ -145,18 +145,18 @@ async def stream(
                     chat.cached_tokens = cached_tokens
                     if request.HasField("prompt_logprobs"):
                         continue  # the first chunk waits for them
-                    opening = list(_role_chunks(chat))
+                    chunks = list(_role_chunks(chat))
                 case PromptLogprobs(entries):
-                    opening = list(_role_chunks(chat))
-                    opening[0].prompt_logprobs.extend(
+                    chunks = list(_role_chunks(chat))
+                    chunks[0].prompt_logprobs.extend(
                         params.prompt_logprobs_of(
                             entries, model.tokenizer, most=request.prompt_logprobs
                         )
                     )
                 case ChoiceDelta():
                     chat.completion_tokens += len(delta.token_ids)
-                    opening = list(_delta_chunks(chat, delta))
-            for chunk in opening:
+                    chunks = list(_delta_chunks(chat, delta))
+            for chunk in chunks:
                 if options.continuous_usage_stats:
                     chunk.usage.CopyFrom(chat.usage)
                 yield chunk

@@ -166,13 +166,21 @@ async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoic
 
 
 async def _merged(completion: _Completion) -> AsyncGenerator[tuple[int, Delta], None]:
-    """Deltas of all prompts' generations; the first error ends all of them."""
+    """Deltas of all prompts' generations; the first error ends all of them.
+
+    Twice as many choices as the engine runs at once are submitted; more would gain nothing, and
+    take the queue from others or overflow it.
+    """
     model = completion.model
+    slots = asyncio.Semaphore(max(1, 2 * model.info.max_num_seqs // completion.n))
     queue: asyncio.Queue[tuple[int, Delta | BaseException | None]] = asyncio.Queue(maxsize=64)
 
     async def pump(index: int, request: GenerationRequest) -> None:
         try:
-            async with aclosing(generate(request, model.engine, model.tokenizer)) as deltas:
+            async with (
+                slots,
+                aclosing(generate(request, model.engine, model.tokenizer)) as deltas,
+            ):
                 async for delta in deltas:
                     await queue.put((index, delta))
             await queue.put((index, None))
@@ -204,27 +212,30 @@ def _openings(
     if not (request.echo or request.HasField("prompt_logprobs") or request.return_token_ids):
         return []
     prompt = completion.prompts[prompt_index]
+    opening = pb.CompletionChoice()
+    if request.echo:
+        opening.text = prompt.text
+        if request.HasField("logprobs"):
+            offsets = prompt_offsets(
+                prompt.token_ids,
+                prompt.text,
+                tokenizer,
+                skip_special_tokens=prompt.skips_special,
+            )
+            opening.logprobs.CopyFrom(
+                _logprobs(prompt.token_ids, entries, offsets, request.logprobs, tokenizer)
+            )
+    if request.HasField("prompt_logprobs"):
+        opening.prompt_logprobs.extend(
+            params.prompt_logprobs_of(entries, tokenizer, most=request.prompt_logprobs)
+        )
+    if request.return_token_ids:
+        opening.prompt_token_ids.extend(prompt.token_ids)
     choices = []
     for i in range(completion.n):
-        choice = pb.CompletionChoice(index=prompt_index * completion.n + i)
-        if request.echo:
-            choice.text = prompt.text
-            if request.HasField("logprobs"):
-                offsets = prompt_offsets(
-                    prompt.token_ids,
-                    prompt.text,
-                    tokenizer,
-                    skip_special_tokens=prompt.skips_special,
-                )
-                choice.logprobs.CopyFrom(
-                    _logprobs(prompt.token_ids, entries, offsets, request.logprobs, tokenizer)
-                )
-        if request.HasField("prompt_logprobs"):
-            choice.prompt_logprobs.extend(
-                params.prompt_logprobs_of(entries, tokenizer, most=request.prompt_logprobs)
-            )
-        if request.return_token_ids:
-            choice.prompt_token_ids.extend(prompt.token_ids)
+        opening.index = prompt_index * completion.n + i
+        choice = pb.CompletionChoice()
+        choice.CopyFrom(opening)
         choices.append(choice)
     return choices
 

@@ -33,8 +33,7 @@ async def tokenize(request: pb.TokenizeRequest, model: ServedModel) -> pb.Tokeni
 
 async def detokenize(request: pb.DetokenizeRequest, model: ServedModel) -> pb.DetokenizeResponse:
     """The text of the ids, control tokens included."""
-    model.check_token_ids(request.tokens, "tokens")
-    return pb.DetokenizeResponse(prompt=await model.decode(request.tokens))
+    return pb.DetokenizeResponse(prompt=await model.decode(request.tokens, "tokens"))
 
 
 def model_of(model: ServedModel, name: str) -> pb.Model:

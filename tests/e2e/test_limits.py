@@ -156,6 +156,15 @@ def test_several_prompts_are_answered_in_order_and_counted_once(tiny: PublicApi)
     assert answer.usage["completion_tokens"] == 18
 
 
+@pytest.mark.parametrize(("num_prompts", "n"), [(2048, 1), (16, 128)])
+def test_as_many_choices_as_are_allowed_fit_into_the_engine(
+    tiny: PublicApi, num_prompts: int, n: int
+) -> None:
+    answer = tiny.complete([[5]] * num_prompts, n=n, max_tokens=1)
+
+    assert len(answer.choices) == answer.usage["completion_tokens"] == 2048
+
+
 def test_more_choices_than_a_server_can_hold_are_refused(tiny: PublicApi) -> None:
     error = tiny.refused(COMPLETIONS, {"prompt": ["a"] * 100, "n": 128})
 
