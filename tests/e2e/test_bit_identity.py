@@ -136,17 +136,21 @@ async def test_among_32_others(plain: RunningServer, alone: list) -> None:
     order = random.Random(0)
     async with _client(plain) as client:
         others = [asyncio.create_task(_stream(client, request)) for request in OTHERS]
-        assert await asyncio.to_thread(plain.wait_until, lambda: _num_running(plain) == NUM_OTHERS)
+        try:
+            assert await asyncio.to_thread(
+                plain.wait_until, lambda: _num_running(plain) == NUM_OTHERS, 60.0
+            )
 
-        for _ in range(2):
-            shuffled = order.sample(list(enumerate(REQUESTS)), len(REQUESTS))
-            answers = await _ask_together(plain, [request for _, request in shuffled])
-            assert answers == [alone[index] for index, _ in shuffled]
+            for _ in range(2):
+                shuffled = order.sample(list(enumerate(REQUESTS)), len(REQUESTS))
+                answers = await _ask_together(plain, [request for _, request in shuffled])
+                assert answers == [alone[index] for index, _ in shuffled]
 
-        assert _num_running(plain) == NUM_OTHERS  # all along
-        for other in others:
-            other.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+            assert _num_running(plain) == NUM_OTHERS  # all along
+        finally:
+            for other in others:
+                other.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
 
 def _num_running(server: RunningServer) -> float:
