@@ -34,8 +34,8 @@ _IN_PLACE: dict[Activation, Callable[[torch.Tensor], None]] = {
 }
 
 
-def _by_rows(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
-    """Calls the in-place `function` on parts of x [rows, size], cut the same way in every row."""
+def by_rows(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
+    """Calls the in-place `function` on parts of x [rows, size], cut alike in every row."""
     size = x.shape[1]
     whole_rows = _SERIAL_ELEMENTS // size
     if whole_rows == 0:
@@ -55,12 +55,12 @@ def gated_activation(kind: Activation, gate_up: torch.Tensor) -> torch.Tensor:
     The first half of `gate_up` is overwritten.
     """
     gate, up = gate_up.chunk(2, dim=1)
-    _by_rows(_IN_PLACE[kind], gate)
+    by_rows(_IN_PLACE[kind], gate)
     return gate * up
 
 
 def softcap_(x: torch.Tensor, cap: float) -> torch.Tensor:
     """cap · tanh(x / cap) in place, x [rows, size] (Gemma 2, arXiv:2408.00118)."""
     x.div_(cap)
-    _by_rows(torch.Tensor.tanh_, x)
+    by_rows(torch.Tensor.tanh_, x)
     return x.mul_(cap)

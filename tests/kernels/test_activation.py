@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.reference.activation import gated_activation, softcap_
+from kernels.reference.activation import by_rows, gated_activation, softcap_
 from kernels.spec import Activation
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -56,6 +56,16 @@ def test_a_capped_row_is_the_same_alone_and_in_any_batch(num_threads, size) -> N
 
     for count in range(1, 10):
         assert torch.equal(softcap_(x[9 - count :].clone(), 2.0), alone[9 - count :]), count
+
+
+@pytest.mark.parametrize("num_threads", [1, 3], indirect=True)
+def test_rows_that_lie_end_to_end_share_no_vector(num_threads) -> None:
+    x = _random(70, 100, dtype=torch.float32)
+    alone = [torch.nn.functional.silu(row) for row in x.split(1)]
+
+    by_rows(lambda part: torch.nn.functional.silu(part, inplace=True), x)
+
+    assert torch.equal(x, torch.cat(alone))
 
 
 def test_a_cap_bounds_and_keeps_what_is_small() -> None:
