@@ -108,6 +108,7 @@ public:
 
 private:
   static constexpr float kLog2OfE = 1.44269504f;
+  static constexpr int kAhead = 4;  // pieces
 
   template <class Q>
   void load_query(const Q* query, float factor, float* out) {
@@ -138,22 +139,20 @@ private:
   }
 
   // Calls use(head, position, piece) for all pieces of the split and all heads of each: the heads
-  // of a block are neighbours in memory. Blocks lie anywhere, so the hardware does not see the next
-  // one coming.
+  // of a block are neighbours in memory. Blocks lie anywhere, so a piece's first line is fetched
+  // well ahead: that finds its page and sets the hardware's own prefetching off. Fetching all lines
+  // this way was measured to be slower where blocks do lie in order.
   template <class Use>
   void for_each_piece(const void* cache, Use use) {
-    const T* next = piece(cache, 0, aligned_begin_);
-    for (int position = aligned_begin_; position < aligned_end_; position += kPiece)
-      for (int head = 0; head < block_.num_heads; head++) {
-        const T* current = next;
-        if (head + 1 < block_.num_heads)
-          next = piece(cache, head + 1, position);
-        else if (position + kPiece < aligned_end_)
-          next = piece(cache, 0, position + kPiece);
-        for (int64_t i = 0; i < int64_t{kPiece} * dim_ * int64_t{sizeof(T)}; i += 64)
-          __builtin_prefetch(reinterpret_cast<const char*>(next) + i);
-        use(head, position, current);
-      }
+    const int heads = block_.num_heads;
+    const int count = (aligned_end_ - aligned_begin_) / kPiece * heads;
+    const auto at = [&](int i) {
+      return piece(cache, i % heads, aligned_begin_ + i / heads * kPiece);
+    };
+    for (int i = 0; i < count; i++) {
+      if (i + kAhead < count) __builtin_prefetch(at(i + kAhead));
+      use(i % heads, aligned_begin_ + i / heads * kPiece, at(i));
+    }
   }
 
   void stream_scores() {

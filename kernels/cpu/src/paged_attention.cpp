@@ -1,8 +1,10 @@
 // Checks a call, cuts it into row blocks and spreads them over threads.
 //
 // Threads are OpenMP's, in the libgomp that torch has loaded: its team is there already and, while
-// torch's own operations run between ours, still awake. A pool of our own beside it was measured
-// on two cores: see kernels/cpu/README in the class comment of Library for the figures.
+// torch's own operations run between ours, still awake. A pool of our own beside it (spinning 50
+// us, then asleep) was measured on two cores, a job of 66 us after each torch product of 410 us:
+// together 474 us with OpenMP and 603 us with the pool, whose threads and torch's take the cores
+// from each other; with a third process busy, 474 and 775.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -111,6 +113,20 @@ float* memory_of_at_least(int64_t floats) {
   return memory.get();
 }
 
+// Below about 20 us a thread, waking another one gains nothing.
+constexpr int64_t kProductsPerThread = 1 << 19;
+
+int threads_for(const OctavoPagedAttention& args) {
+  int64_t products = 0;
+  for (int32_t r = 0; r < args.num_requests; r++) {
+    const int64_t rows = args.query_start_loc[r + 1] - args.query_start_loc[r];
+    const int64_t seen = args.window > 0 ? std::min<int64_t>(args.seq_lens[r], args.window + rows)
+                                         : args.seq_lens[r];
+    products += rows * seen * args.num_heads * args.head_dim * 2;
+  }
+  return static_cast<int>(std::clamp<int64_t>(products / kProductsPerThread, 1, args.num_threads));
+}
+
 // Calls work(i, thread) for i in [0, count).
 template <class Work>
 void for_each(int64_t count, int num_threads, Work work) {
@@ -126,7 +142,7 @@ void for_each(int64_t count, int num_threads, Work work) {
 
 // Each block is one thread's work.
 void run_blocks(const OctavoPagedAttention& args, const AttentionKernels& kernels,
-                const std::vector<RowBlock>& blocks) {
+                const std::vector<RowBlock>& blocks, int num_threads) {
   int64_t state_floats = 0, scratch_floats = 0;
   for (const RowBlock& block : blocks) {
     const BlockShape shape(args, block);
@@ -134,8 +150,8 @@ void run_blocks(const OctavoPagedAttention& args, const AttentionKernels& kernel
     scratch_floats = std::max(scratch_floats, shape.scratch_floats(block.num_heads));
   }
   const int64_t per_thread = state_floats + scratch_floats;
-  float* memory = memory_of_at_least(per_thread * args.num_threads);
-  for_each(blocks.size(), args.num_threads, [&](int64_t i, int thread) {
+  float* memory = memory_of_at_least(per_thread * num_threads);
+  for_each(blocks.size(), num_threads, [&](int64_t i, int thread) {
     float* state = memory + thread * per_thread;
     kernels.attend(args, blocks[i], blocks[i].first_split, blocks[i].end_split, state,
                    state + state_floats);
@@ -145,7 +161,7 @@ void run_blocks(const OctavoPagedAttention& args, const AttentionKernels& kernel
 
 // Each split of each block is: for too few blocks to keep the threads busy (one long request, say).
 void run_splits(const OctavoPagedAttention& args, const AttentionKernels& kernels,
-                const std::vector<RowBlock>& blocks) {
+                const std::vector<RowBlock>& blocks, int num_threads) {
   struct Part {
     const RowBlock* block;
     int split;
@@ -161,9 +177,9 @@ void run_splits(const OctavoPagedAttention& args, const AttentionKernels& kernel
       floats += shape.state_floats();
     }
   }
-  float* memory = memory_of_at_least(floats + per_thread * args.num_threads);
+  float* memory = memory_of_at_least(floats + per_thread * num_threads);
   float* scratch = memory + floats;
-  for_each(parts.size(), args.num_threads, [&](int64_t i, int thread) {
+  for_each(parts.size(), num_threads, [&](int64_t i, int thread) {
     kernels.attend(args, *parts[i].block, parts[i].split, parts[i].split + 1,
                    memory + parts[i].state, scratch + thread * per_thread);
   });
@@ -178,13 +194,14 @@ void run_splits(const OctavoPagedAttention& args, const AttentionKernels& kernel
 
 void run(const OctavoPagedAttention& args) {
   const AttentionKernels& kernels = kernels_for(args.isa);
-  const size_t enough = 4 * size_t{static_cast<unsigned>(args.num_threads)};
+  const int num_threads = threads_for(args);
+  const size_t enough = num_threads == 1 ? 1 : 4 * static_cast<size_t>(num_threads);
   std::vector<RowBlock> blocks = plan(args, true);
   if (blocks.size() < enough) blocks = plan(args, false);
   if (blocks.size() < enough)
-    run_splits(args, kernels, blocks);
+    run_splits(args, kernels, blocks, num_threads);
   else
-    run_blocks(args, kernels, blocks);
+    run_blocks(args, kernels, blocks, num_threads);
 }
 
 }  // namespace
