@@ -56,7 +56,7 @@ def main(model_path: Path, **params: Any) -> None:
 async def _serve(
     loaded: LoadedEngine, settings: Settings, printer: StartupPrinter, started: float
 ) -> int:
-    from engine_svc.server import AddressInUseError, EngineServer
+    from engine_svc.service.server import AddressInUseError, EngineServer
 
     server = EngineServer(loaded, settings.service, settings.batch, settings.requests)
     for line in loaded.model_info.summary:  # before a router can see that the engine is ready

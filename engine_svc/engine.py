@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine_svc.batch import SampledTokens
-from engine_svc.block_pool import IntegrityError
-from engine_svc.request import RequestStatus
-from engine_svc.scheduler import QueueFull
+from engine_svc.scheduling.block_pool import IntegrityError
+from engine_svc.scheduling.request import RequestStatus
+from engine_svc.scheduling.scheduler import QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine_svc.batch import ScheduledBatch
-    from engine_svc.executor import Executor
-    from engine_svc.kv_cache_manager import KVCacheManager
-    from engine_svc.request import Request, Stage
-    from engine_svc.scheduler import Scheduler
-    from engine_svc.step_outputs import FinishedRequest, StepOutputs
+    from engine_svc.scheduling.kv_cache_manager import KVCacheManager
+    from engine_svc.scheduling.request import Request, Stage
+    from engine_svc.scheduling.scheduler import Scheduler
+    from engine_svc.scheduling.step_outputs import FinishedRequest, StepOutputs
+    from engine_svc.worker.executor import Executor
 
 log = logging.getLogger(__name__)
 

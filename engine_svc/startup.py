@@ -17,8 +17,6 @@ import torch
 from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.config import ConfigError
-from engine_svc.executor import LocalExecutor
-from engine_svc.kv_cache_manager import KVCacheManager
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
     MemoryPlan,
@@ -28,11 +26,13 @@ from engine_svc.memory import (
     plan_memory,
     summary_lines,
 )
-from engine_svc.model_runner import ModelRunner
 from engine_svc.processor import choose_dtype, usable_cores
-from engine_svc.scheduler import Scheduler
-from engine_svc.scheduler_config import SchedulerConfig
-from engine_svc.submission import MAX_CHOICES, RequestLimits
+from engine_svc.scheduling.kv_cache_manager import KVCacheManager
+from engine_svc.scheduling.scheduler import Scheduler
+from engine_svc.scheduling.scheduler_config import SchedulerConfig
+from engine_svc.service.submission import MAX_CHOICES, RequestLimits
+from engine_svc.worker.executor import LocalExecutor
+from engine_svc.worker.model_runner import ModelRunner
 from kernels.backend import StepInputs
 from kernels.cpu import library as cpu_library
 from kernels.reference.backend import ReferenceBackend
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine_svc.config import Settings
-    from engine_svc.executor import Executor
     from engine_svc.loader.opened import OpenedModel
     from engine_svc.progress import StartupPrinter
+    from engine_svc.worker.executor import Executor
     from kernels.backend import Decoder
 
 _WARM_UP_TOKENS = 16

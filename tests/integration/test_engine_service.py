@@ -29,10 +29,10 @@ from octavo.engine.v1 import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
-from engine_svc.kv_cache_manager import KVCacheManager
-from engine_svc.scheduler import Scheduler, SchedulerConfig
-from engine_svc.server import EngineServer, ServingOptions
-from engine_svc.submission import RequestLimits
+from engine_svc.scheduling.kv_cache_manager import KVCacheManager
+from engine_svc.scheduling.scheduler import Scheduler, SchedulerConfig
+from engine_svc.service.server import EngineServer, ServingOptions
+from engine_svc.service.submission import RequestLimits
 from tests.support.scripted_executor import ScriptedExecutor, mixed_token, script
 
 EOS = 2

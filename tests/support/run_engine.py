@@ -11,8 +11,8 @@ from octavo.flags import engine_options, process_options
 
 from engine_svc.config import settings_from
 from engine_svc.progress import StartupPrinter
-from engine_svc.request import Request
 from engine_svc.sampling_params import SamplingParams
+from engine_svc.scheduling.request import Request
 from engine_svc.startup import LoadedEngine, load_engine
 
 _FLAGS = engine_options(process_options(click.command()(lambda: None)))

@@ -8,27 +8,40 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+ROOTS = ("engine_svc", "router_svc", "kernels")
+
 MAX_FILE_LINES = 400
 # Files that may be longer, each with its reason.
 LONGER_FILES: dict[str, tuple[int, str]] = {}
 
-# Lines per package, generated code not counted.
+# Lines per part, with docstrings and comments, which are about a quarter. Generated code is free.
 PACKAGE_BUDGETS = {
-    "engine_svc": 5500,
-    "router_svc": 5500,
+    "engine_svc": 1800,  # the loop, configuration, start-up, memory plan
+    "engine_svc/scheduling": 1600,
+    "engine_svc/worker": 1300,
+    "engine_svc/service": 2200,  # everything grpc: submission, streams, health, metrics
+    "engine_svc/models": 900,  # five families, 35 to 110 lines each, over shared parts
+    "engine_svc/loader": 1200,
+    "router_svc": 2600,
+    "router_svc/api": 1000,
+    "router_svc/http": 1100,
+    "router_svc/text": 2000,  # four tokeniser formats and a sandbox that user text cannot leave
+    "router_svc/codegen": 1700,
+    "router_svc/bench": 600,
     "kernels/reference": 1200,
+    "kernels/cpu": 450,
 }
 
 
 def _sources(package: str) -> list[Path]:
-    return [p for p in (ROOT / package).rglob("*.py") if "gen" not in p.relative_to(ROOT).parts]
+    return [path for path in (ROOT / package).rglob("*.py") if "gen" not in path.parts]
 
 
 def _num_lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.parametrize("package", ["engine_svc", "router_svc", "kernels"])
+@pytest.mark.parametrize("package", ROOTS)
 def test_no_file_is_longer_than_a_reader_can_hold(package: str) -> None:
     too_long = {
         name: lines
@@ -42,6 +55,13 @@ def test_no_file_is_longer_than_a_reader_can_hold(package: str) -> None:
 
 @pytest.mark.parametrize(("package", "budget"), PACKAGE_BUDGETS.items())
 def test_a_package_stays_within_its_budget(package: str, budget: int) -> None:
-    total = sum(_num_lines(path) for path in _sources(package))
+    # Parts with a budget of their own do not count twice.
+    total = sum(_num_lines(path) for path in (ROOT / package).glob("*.py"))
 
     assert total <= budget
+
+
+def test_every_folder_has_a_budget() -> None:
+    packages = {str(path.parent.relative_to(ROOT)) for root in ROOTS for path in _sources(root)}
+
+    assert packages - set(PACKAGE_BUDGETS) == {"kernels"}

@@ -1,0 +1,349 @@
+"""Keeps all requests of an engine, from arrival to finish, and says what each step computes.
+
+One rule: every request has `num_tokens` known and `num_computed_tokens` computed tokens, and a step
+gives requests some of the difference until its budget is spent (`step_planner`). Chunked prefill,
+prefix hits, a resumed answer and recompute after a preemption are all this rule.
+
+    add ──► WAITING ──admit──► RUNNING ──► FINISHED
+               ▲                  │  stop · length · failed
+               └─────preempt──────┘  cancelled · expired (from either state)
+
+The engine loop is one thread: expire, schedule, execute, update. Nothing here locks or blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine_svc.batch import ScheduledBatch
+from engine_svc.scheduling.block_pool import IntegrityError
+from engine_svc.scheduling.deadlines import Deadlines
+from engine_svc.scheduling.request import FinishReason, RequestStatus
+from engine_svc.scheduling.scheduler_config import SchedulerConfig
+from engine_svc.scheduling.step_budget import StepBudget
+from engine_svc.scheduling.step_outputs import (
+    AdmittedRequest,
+    FailedRequest,
+    FinishedRequest,
+    NewToken,
+    StepOutputs,
+)
+from engine_svc.scheduling.step_planner import StepPlanner
+from engine_svc.scheduling.waiting_queue import WaitingQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens, ScheduledChunk
+    from engine_svc.scheduling.kv_cache_manager import KVCacheManager
+    from engine_svc.scheduling.request import Request
+
+__all__ = [
+    "AdmittedRequest",
+    "FailedRequest",
+    "FinishedRequest",
+    "NewToken",
+    "QueueFull",
+    "Scheduler",
+    "SchedulerConfig",
+    "StepOutputs",
+]
+
+
+class QueueFull(Exception):  # noqa: N818 -- the engine's answer to load, not a fault
+    """As many requests or tokens wait as may. `what` is "requests" or "tokens"."""
+
+    def __init__(self, limit: int, what: str) -> None:
+        """Names the limit."""
+        super().__init__(f"the queue holds at most {limit} {what}")
+        self.limit = limit
+        self.what = what
+
+
+class Scheduler:
+    """Continuous batching over a bounded queue and a paged KV cache."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises ValueError if the pool cannot hold one request of the greatest length."""
+        needed = kv.blocks_for(config.max_model_len)
+        if kv.num_blocks < needed:
+            raise ValueError(
+                f"max_model_len {config.max_model_len} needs {needed} blocks of {kv.block_size} "
+                f"tokens, but the KV pool has {kv.num_blocks} "
+                f"({kv.num_blocks * kv.block_size} tokens)"
+            )
+        self._config = config
+        self._kv = kv
+        self._clock = clock
+        self._budget = StepBudget(
+            config.target_step_seconds, kv.block_size, config.max_num_batched_tokens
+        )
+        self._live: dict[int, Request] = {}
+        self._waiting = WaitingQueue()
+        self._running: dict[int, Request] = {}  # in order of admission
+        self._planner = StepPlanner(config, kv, self._budget, self._waiting, self._running)
+        self._deadlines = Deadlines()
+        self._num_steps = 0
+        self._num_arrivals = 0
+        self._in_flight: ScheduledBatch | None = None
+        self._num_decodes = 0  # of the step in flight
+        # What the next batch and the next outputs will tell.
+        self._removed: list[int] = []
+        self._admitted: list[AdmittedRequest] = []
+        self._preempted: list[int] = []
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold blocks."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that hold none."""
+        return len(self._waiting)
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Known tokens still to be computed, but for the one that each decoding request has."""
+        running = (request.num_uncomputed_tokens for request in self._running.values())
+        return self._waiting.num_tokens + sum(count for count in running if count > 1)
+
+    @property
+    def step_seconds(self) -> float:
+        """Smoothed duration of a step, in seconds; 0 before the first."""
+        return self._budget.step_seconds
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self._live)
+
+    def add(self, request: Request) -> FinishedRequest | None:
+        """Adds one request; see `add_group`."""
+        finished = self.add_group([request])
+        return finished[0] if finished else None
+
+    def add_group(self, requests: Sequence[Request]) -> tuple[FinishedRequest, ...]:
+        """Queues all of them or none.
+
+        Returns those that have nothing left to do, being resumed at a limit; they are not queued
+        and no outputs will name them. One with prompt log-probabilities to report is queued all
+        the same. An empty queue takes any group, as no wait would ever make more room for it.
+        Raises QueueFull, and ValueError for a prompt that is empty or longer than max_model_len.
+        """
+        for request in requests:
+            self._check_new(request)
+        if len({request.key for request in requests}) < len(requests):
+            raise ValueError("two requests of a group have the same key")
+        limits = [request.reached_limit(self._config.max_model_len) for request in requests]
+        pairs = list(zip(requests, limits, strict=True))
+        done = {
+            request.key: FinishedRequest(request.key, *limit)
+            for request, limit in pairs
+            if limit is not None and not request.wants_prompt_logprobs
+        }
+        self._check_room([request for request in requests if request.key not in done])
+        for request, limit in pairs:
+            if request.key in done:
+                self._close(request, done[request.key].reason)
+            else:
+                request.scores_only = limit is not None
+                self._enqueue(request)
+        return tuple(done.values())
+
+    def cancel(self, key: int) -> bool:
+        """Ends a request and frees its blocks now; False if it is not here, or no longer."""
+        request = self._live.get(key)
+        if request is None:
+            return False
+        self._take_out(request, FinishReason.CANCELLED)
+        return True
+
+    def expire(self, now: float) -> list[Request]:
+        """Ends and returns requests past their deadline; `Request.stage` says how far each came."""
+        keys = self._deadlines.pop_expired(now)
+        expired = [self._live[key] for key in keys if key in self._live]
+        for request in expired:
+            self._take_out(request, FinishReason.EXPIRED)
+        return expired
+
+    def flush_cache(self) -> int:
+        """Forgets every cached block that no request uses; returns how many."""
+        return self._kv.flush()
+
+    def schedule(self) -> ScheduledBatch | None:
+        """Plans the next step; None if there is nothing to compute.
+
+        Raises RuntimeError if the last step has not been passed to `update`.
+        """
+        if self._in_flight is not None:
+            raise RuntimeError(f"step {self._in_flight.step} is still in flight")
+        if not self._live:
+            return None
+        plan = self._planner.plan(self._clock())
+        self._removed += plan.preempted
+        self._preempted += plan.preempted
+        self._admitted += plan.admitted
+        if not plan.chunks:
+            return None
+        batch = ScheduledBatch(
+            step=self._num_steps,
+            removed=tuple(self._removed),
+            joined=tuple(plan.joined),
+            chunks=tuple(plan.chunks.values()),
+        )
+        self._num_steps += 1
+        self._removed.clear()
+        self._in_flight, self._num_decodes = batch, len(plan.decodes)
+        return batch
+
+    def update(
+        self, batch: ScheduledBatch, sampled: SampledTokens, step_seconds: float
+    ) -> StepOutputs:
+        """Takes in what a step computed, and tells what became of each request.
+
+        Requests that were cancelled or expired meanwhile are passed over. Raises RuntimeError if
+        `batch` is not the step in flight or lacks a token.
+        """
+        if batch is not self._in_flight:
+            raise RuntimeError(f"step {batch.step} is not in flight")
+        sampled_by_key = {token.key: token for token in sampled.tokens}
+        failed = dict(sampled.failed)
+        for chunk in batch.chunks:
+            if chunk.samples and chunk.key not in sampled_by_key and chunk.key not in failed:
+                raise RuntimeError(f"step {batch.step} brought no token for request {chunk.key}")
+        self._in_flight = None
+        num_prefill_tokens = batch.num_tokens - self._num_decodes
+        self._budget.observe(self._num_decodes, num_prefill_tokens, step_seconds)
+        admitted = tuple(event for event in self._admitted if event.key in self._live)
+        preempted = tuple(key for key in self._preempted if key in self._live)
+        self._admitted.clear()
+        self._preempted.clear()
+        prompt_logprobs = self._take_prompt_logprobs(sampled.prompt_logprobs, failed)
+        now = self._clock()
+        tokens: list[NewToken] = []
+        finished: list[FinishedRequest] = []
+        failures: list[FailedRequest] = []
+        for chunk in batch.chunks:
+            request = self._running.get(chunk.key)
+            if request is None:
+                continue
+            if chunk.key in failed:
+                self._take_out(request, FinishReason.FAILED)
+                failures.append(FailedRequest(chunk.key, failed[chunk.key]))
+                continue
+            self._advance(request, chunk)
+            if chunk.samples:
+                tokens.append(_append(request, sampled_by_key[chunk.key], now))
+            elif request.num_uncomputed_tokens:
+                continue
+            limit = request.reached_limit(self._config.max_model_len)
+            if limit is not None:
+                self._take_out(request, limit[0])
+                finished.append(FinishedRequest(chunk.key, *limit))
+        return StepOutputs(
+            admitted, preempted, prompt_logprobs, tuple(tokens), tuple(finished), tuple(failures)
+        )
+
+    def check_integrity(self) -> None:
+        """Proves that nothing leaked: requests, tables, references, free list, hashes, counters.
+
+        Raises IntegrityError that names what is wrong.
+        """
+        self._waiting.check_integrity()
+        waiting = {request.key for request in self._waiting}
+        if waiting & self._running.keys() or waiting | self._running.keys() != self._live.keys():
+            raise IntegrityError(
+                f"{len(self._live)} requests live, but {len(waiting)} wait "
+                f"and {len(self._running)} run"
+            )
+        for request in self._running.values():
+            if request.status is not RequestStatus.RUNNING or request.num_uncomputed_tokens < 1:
+                raise IntegrityError(
+                    f"request {request.key} runs as {request.status.name} "
+                    f"with {request.num_uncomputed_tokens} tokens to compute"
+                )
+        self._kv.check_integrity(self._running)
+
+    def _check_new(self, request: Request) -> None:
+        if not request.prompt_token_ids:
+            raise ValueError("prompt_token_ids must not be empty")
+        if request.num_tokens > self._config.max_model_len:
+            raise ValueError(
+                f"prompt and resumed output have {request.num_tokens} tokens, "
+                f"max_model_len is {self._config.max_model_len}"
+            )
+        if request.key in self._live:
+            raise ValueError(f"key {request.key} is in use")
+
+    def _check_room(self, requests: list[Request]) -> None:
+        if not self._waiting or not requests:
+            return
+        max_reqs, max_tokens = self._config.max_num_queued_reqs, self._config.max_num_queued_tokens
+        if len(self._waiting) + len(requests) > max_reqs:
+            raise QueueFull(max_reqs, "requests")
+        num_tokens = sum(request.num_tokens for request in requests)
+        if self._waiting.num_tokens + num_tokens > max_tokens:
+            raise QueueFull(max_tokens, "tokens")
+
+    def _enqueue(self, request: Request) -> None:
+        request.serial = self._num_arrivals
+        self._num_arrivals += 1
+        self._live[request.key] = request
+        self._waiting.push(request)
+        if request.deadline is not None:
+            self._deadlines.add(request.deadline, request.key, self._live)
+
+    def _advance(self, request: Request, chunk: ScheduledChunk) -> None:
+        request.num_computed_tokens = chunk.first_position + chunk.num_tokens
+        if self._config.enable_prefix_caching:
+            self._kv.publish(request)
+
+    def _take_prompt_logprobs(
+        self, parts: Sequence[PromptLogprobsPart], failed: dict[int, str]
+    ) -> tuple[PromptLogprobsPart, ...]:
+        """Drops positions told before: a preempted request computes some of its prompt again."""
+        news = []
+        for part in parts:
+            request = self._running.get(part.key)
+            if request is None or part.key in failed:
+                continue
+            repeated = max(request.next_prompt_logprob - part.first_position, 0)
+            if repeated >= len(part.entries):
+                continue
+            first = part.first_position + repeated
+            news.append(replace(part, first_position=first, entries=part.entries[repeated:]))
+            request.next_prompt_logprob = part.first_position + len(part.entries)
+        return tuple(news)
+
+    def _take_out(self, request: Request, reason: FinishReason) -> None:
+        """Ends a request that waits or runs, and frees what it holds."""
+        if request.status is RequestStatus.RUNNING:
+            del self._running[request.key]
+            # Blocks of a failed request may hold what made it fail; nobody else shall find them.
+            self._kv.free(request, distrust=reason is FinishReason.FAILED)
+            self._removed.append(request.key)
+        else:
+            self._waiting.remove(request)
+        del self._live[request.key]
+        self._close(request, reason)
+
+    def _close(self, request: Request, reason: FinishReason) -> None:
+        request.status = RequestStatus.FINISHED
+        request.finish_reason = reason
+        request.finished_at = self._clock()
+
+
+def _append(request: Request, sampled: SampledToken, now: float) -> NewToken:
+    if request.first_token_at is None:
+        request.first_token_at = now
+    position = len(request.output_token_ids)
+    request.output_token_ids.append(sampled.token_id)
+    return NewToken(request.key, sampled.token_id, position, sampled.logprobs)

@@ -1,0 +1,167 @@
+"""Fills one step's budget with tokens to compute.
+
+    budget  [ decodes: one token each | running prefills | newly admitted … ]
+              everybody who streams     first come         in the order of `waiting_queue`
+
+If a running request finds no free block, the last-come of the lowest priority gives up its own and
+waits; the first-come of the highest never does, so that work always gets done. A waiting request is
+admitted only once running ones have all their blocks for this step and if all its known tokens fit
+into the rest: what was preempted does not come back just to be preempted again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine_svc.batch import NewRequest, ScheduledChunk
+from engine_svc.scheduling.kv_cache_manager import PrefixProbe
+from engine_svc.scheduling.request import RequestStatus
+from engine_svc.scheduling.step_outputs import AdmittedRequest
+from engine_svc.scheduling.waiting_queue import AdmissionRound
+
+if TYPE_CHECKING:
+    from engine_svc.scheduling.kv_cache_manager import KVCacheManager
+    from engine_svc.scheduling.request import Request
+    from engine_svc.scheduling.scheduler_config import SchedulerConfig
+    from engine_svc.scheduling.step_budget import StepBudget
+    from engine_svc.scheduling.waiting_queue import WaitingQueue
+
+_NO_CACHE = PrefixProbe(num_cached_blocks=0, being_computed=False)
+
+
+class StepPlan:
+    """The step being planned."""
+
+    def __init__(self, max_tokens: int) -> None:
+        """Starts empty."""
+        self.chunks: dict[int, ScheduledChunk] = {}
+        self.decodes: set[int] = set()  # keys of chunks that are decodes
+        self.joined: list[NewRequest] = []
+        self.admitted: list[AdmittedRequest] = []  # those of `joined` that never ran before
+        self.preempted: list[int] = []
+        self.tokens_left = max_tokens
+
+    def add(self, chunk: ScheduledChunk) -> None:
+        """Plans a chunk."""
+        self.chunks[chunk.key] = chunk
+        self.tokens_left -= chunk.num_tokens
+
+    def discard(self, key: int) -> None:
+        """Takes a request's chunk, if any, out of the step."""
+        chunk = self.chunks.pop(key, None)
+        self.decodes.discard(key)
+        if chunk is not None:
+            self.tokens_left += chunk.num_tokens
+
+
+class StepPlanner:
+    """Moves requests between the queue and the running set, and gives them tokens and blocks."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        budget: StepBudget,
+        waiting: WaitingQueue,
+        running: dict[int, Request],
+    ) -> None:
+        """Works on the scheduler's own queue and running set (key → request, as admitted)."""
+        self._config = config
+        self._kv = kv
+        self._budget = budget
+        self._waiting = waiting
+        self._running = running
+        # A step can give each running request a token, so that all of them progress.
+        self._max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
+
+    def plan(self, now: float) -> StepPlan:
+        """Plans a step. A request admitted for the first time gets `now` as its start."""
+        plan = StepPlan(self._config.max_num_batched_tokens)
+        prefills = []
+        for request in list(self._running.values()):
+            if request.num_uncomputed_tokens != 1:
+                prefills.append(request)
+            elif self._plan_chunk(plan, request, 1):
+                plan.decodes.add(request.key)
+        # What prefill may not use of the step, so that those who stream are not kept waiting.
+        reserved = 0
+        if plan.decodes and self._config.enable_chunked_prefill:
+            reserved = max(plan.tokens_left - self._budget.prefill_tokens, 0)
+        for request in prefills:
+            room = plan.tokens_left - reserved
+            if room > 0:
+                self._plan_chunk(plan, request, min(request.num_uncomputed_tokens, room))
+        if self._waiting and len(self._running) < self._max_running:
+            self._admit(plan, reserved, now)
+        return plan
+
+    def _plan_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> bool:
+        """Plans a request's next tokens; False if it gave up its blocks, now or before."""
+        if request.status is not RequestStatus.RUNNING:
+            return False
+        first = request.num_computed_tokens
+        last = first + num_tokens
+        while (new_blocks := self._kv.grow(request, last)) is None:
+            victim = max(self._running.values(), key=lambda r: (r.priority, r.serial))
+            self._preempt(plan, victim)
+            if victim is request:
+                return False
+        samples = last == request.num_tokens and not request.scores_only
+        plan.add(ScheduledChunk(request.key, first, num_tokens, new_blocks, samples))
+        return True
+
+    def _preempt(self, plan: StepPlan, request: Request) -> None:
+        plan.discard(request.key)
+        plan.preempted.append(request.key)
+        del self._running[request.key]
+        self._kv.free(request)
+        request.status = RequestStatus.WAITING
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self._waiting.push_front(request)
+
+    def _admit(self, plan: StepPlan, reserved: int, now: float) -> None:
+        """Admits waiting requests until tokens, blocks or places run out.
+
+        The first that does not fit ends it: were others let past, a long prompt might never run.
+        """
+        candidates = AdmissionRound(self._waiting, self._probe)
+        while len(self._running) < self._max_running and plan.tokens_left > reserved:
+            request = candidates.next()
+            if request is None:
+                return
+            probe = self._probe(request)
+            if self._kv.num_new_blocks(request, probe) > self._kv.num_free_blocks:
+                return
+            cached = probe.num_cached_blocks * self._kv.block_size
+            num_tokens = request.num_tokens - cached
+            if num_tokens > plan.tokens_left - reserved:
+                if not self._config.enable_chunked_prefill:
+                    return
+                num_tokens = plan.tokens_left - reserved
+            self._start(plan, request, now)
+            self._plan_chunk(plan, request, num_tokens)
+
+    def _start(self, plan: StepPlan, request: Request, now: float) -> None:
+        self._waiting.admit(request)
+        block_ids = self._kv.admit(request, use_cache=self._config.enable_prefix_caching)
+        request.status = RequestStatus.RUNNING
+        request.num_computed_tokens = len(block_ids) * self._kv.block_size
+        self._running[request.key] = request
+        if request.first_scheduled_at is None:
+            request.first_scheduled_at = now
+            request.num_cached_tokens = min(request.num_computed_tokens, request.num_prompt_tokens)
+            plan.admitted.append(AdmittedRequest(request.key, request.num_cached_tokens))
+        plan.joined.append(
+            NewRequest(
+                key=request.key,
+                choice=request.choice,
+                prompt_token_ids=request.prompt_token_ids,
+                output_token_ids=tuple(request.output_token_ids),
+                sampling=request.sampling,
+                block_ids=block_ids,
+            )
+        )
+
+    def _probe(self, request: Request) -> PrefixProbe:
+        return self._kv.probe(request) if self._config.enable_prefix_caching else _NO_CACHE

@@ -1,0 +1,217 @@
+"""The engine's gRPC services: thin, each method says what it is and calls what does it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+from octavo.engine.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    engine_pb2,
+    engine_pb2_grpc,
+    telemetry_pb2,
+    telemetry_pb2_grpc,
+)
+
+from engine_svc.service.errors import RequestError
+from engine_svc.service.output_stream import OutputStream
+from engine_svc.service.session import Session
+from engine_svc.service.submission import parse_submission
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from engine_svc.service.async_engine import AsyncEngine, LiveRequest
+    from engine_svc.service.health import EngineHealth
+    from engine_svc.service.metrics import EngineMetrics
+    from engine_svc.service.submission import RequestLimits
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_STATUS_KEY = "grpc-status-details-bin"  # where google.rpc.Status travels; grpc_status reads it
+_MIN_LOAD_INTERVAL = 0.05
+_MAX_LOAD_INTERVAL = 1.0
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: RequestError) -> NoReturn:
+    """Ends a call with the error's status and details."""
+    status = error.status
+    await context.abort(
+        _CODES[status.code], status.message, ((_STATUS_KEY, status.SerializeToString()),)
+    )
+
+
+class EngineServicer(engine_pb2_grpc.EngineServicer):
+    """octavo.engine.v1.Engine."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        metrics: EngineMetrics,
+        limits: RequestLimits,
+        model_info: engine_pb2.GetModelInfoResponse,
+        draw_seed: Callable[[], int],
+        max_unsent_tokens: int,
+    ) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._limits = limits
+        self._model_info = model_info
+        self._draw_seed = draw_seed
+        self._max_unsent_tokens = max_unsent_tokens
+
+    async def Generate(  # noqa: N802 -- gRPC's name
+        self,
+        request: engine_pb2.GenerateRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[engine_pb2.GenerateResponse]:
+        """One request; ending the call aborts it."""
+        wake = asyncio.Event()
+        stream = OutputStream(wake.set, self._max_unsent_tokens)
+        remaining = context.time_remaining()
+        deadline = None if remaining is None else time.monotonic() + remaining
+        try:
+            live = self._submit(request, stream, deadline)
+        except RequestError as refusal:
+            await abort(context, refusal)
+        try:
+            while True:
+                events, error = stream.take()
+                for event in events:
+                    yield event
+                if error is not None:
+                    await abort(context, error)
+                if stream.ended and not stream.has_unsent:
+                    return
+                wake.clear()
+                if not stream.has_unsent:
+                    await wake.wait()
+        finally:
+            self._engine.cancel(live)
+
+    async def Session(  # noqa: N802 -- gRPC's name
+        self,
+        request_iterator: AsyncIterator[engine_pb2.SessionRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[engine_pb2.SessionResponse]:
+        """Many requests; ending the call aborts all that are left."""
+        session = Session(self._engine, self._submit, self._max_unsent_tokens)
+        reader = asyncio.create_task(session.read(request_iterator))
+        closing = asyncio.create_task(self._engine.closing.wait())
+        closing.add_done_callback(lambda _: session.wake())
+        reader.add_done_callback(lambda _: session.end())
+        try:
+            async for message in session.messages():
+                yield message
+            if reader.done():
+                reader.result()
+        except RequestError as error:
+            await abort(context, error)
+        finally:
+            session.end()
+            reader.cancel()
+            closing.cancel()
+            await asyncio.gather(reader, closing, return_exceptions=True)
+
+    async def GetModelInfo(  # noqa: N802 -- gRPC's name
+        self,
+        request: engine_pb2.GetModelInfoRequest,  # noqa: ARG002 -- it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
+    ) -> engine_pb2.GetModelInfoResponse:
+        """The model and the limits, fixed since start-up."""
+        return self._model_info
+
+    def _submit(
+        self,
+        request: engine_pb2.GenerateRequest,
+        stream: OutputStream,
+        deadline: float | None = None,
+    ) -> LiveRequest:
+        try:
+            submission = parse_submission(request, self._limits, self._draw_seed)
+        except RequestError as error:
+            invalid = _CODES[error.status.code] is grpc.StatusCode.INVALID_ARGUMENT
+            self._metrics.on_rejected("invalid" if invalid else "expectation")
+            raise
+        return self._engine.submit(submission, stream, deadline)
+
+
+class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
+    """octavo.engine.v1.Telemetry."""
+
+    def __init__(
+        self, engine: AsyncEngine, health: EngineHealth, metrics: EngineMetrics, instance_id: str
+    ) -> None:
+        self._engine = engine
+        self._health = health
+        self._metrics = metrics
+        self._instance_id = instance_id
+
+    async def WatchLoads(  # noqa: N802 -- gRPC's name
+        self,
+        request: telemetry_pb2.WatchLoadsRequest,  # noqa: ARG002 -- it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
+    ) -> AsyncIterator[telemetry_pb2.WatchLoadsResponse]:
+        """The load at once, then when it changed and every second, at most 20 times a second."""
+        changed = self._engine.watch()
+        try:
+            while not self._engine.closing.is_set():
+                changed.clear()
+                yield self._current_load()
+                await asyncio.sleep(_MIN_LOAD_INTERVAL)
+                try:
+                    await asyncio.wait_for(changed.wait(), _MAX_LOAD_INTERVAL - _MIN_LOAD_INTERVAL)
+                except TimeoutError:
+                    continue
+        finally:
+            self._engine.unwatch(changed)
+
+    async def GetMetrics(  # noqa: N802 -- gRPC's name
+        self,
+        request: telemetry_pb2.GetMetricsRequest,  # noqa: ARG002 -- it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
+    ) -> telemetry_pb2.GetMetricsResponse:
+        """Everything that is counted, and the gauges as of now."""
+        return telemetry_pb2.GetMetricsResponse(exposition=self._metrics.exposition())
+
+    def _current_load(self) -> telemetry_pb2.WatchLoadsResponse:
+        load = self._engine.load
+        return telemetry_pb2.WatchLoadsResponse(
+            instance_id=self._instance_id,
+            state=self._health.state,
+            num_running=load.num_running,
+            num_waiting=load.num_waiting,
+            num_uncomputed_tokens=load.num_uncomputed_tokens,
+            num_free_blocks=load.num_free_blocks,
+            num_blocks=load.num_blocks,
+            step_seconds=load.step_seconds,
+        )
+
+
+class AdminServicer(admin_pb2_grpc.AdminServicer):
+    """octavo.engine.v1.Admin."""
+
+    def __init__(self, engine: AsyncEngine, health: EngineHealth) -> None:
+        self._engine = engine
+        self._health = health
+
+    async def Drain(  # noqa: N802 -- gRPC's name
+        self,
+        request: admin_pb2.DrainRequest,  # noqa: ARG002 -- it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
+    ) -> admin_pb2.DrainResponse:
+        """Refuses new requests and answers once none is left."""
+        self._engine.start_draining()
+        await self._health.refresh()
+        await self._engine.drained()
+        return admin_pb2.DrainResponse()
+
+    async def FlushCache(  # noqa: N802 -- gRPC's name
+        self,
+        request: admin_pb2.FlushCacheRequest,  # noqa: ARG002 -- it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
+    ) -> admin_pb2.FlushCacheResponse:
+        """Forgets what the prefix cache keeps for nobody."""
+        return admin_pb2.FlushCacheResponse(num_blocks=await self._engine.flush_cache())

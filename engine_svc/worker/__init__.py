@@ -1,0 +1,1 @@
+"""Executes plans: tensors for one step, the decoder, the sampler."""

@@ -1,0 +1,229 @@
+"""What the worker keeps of each request between steps, and the decoder's inputs made from it.
+
+Requests live in rows of persistent arrays, so that a step is a gather over rows:
+
+    row   token_ids                       block_tables
+    0     [ p p p p o o o . . . . . ]     [ 3 9 . . ]      num_tokens 7
+    1     [ . . . . . . . . . . . . ]     [ . . . . ]      free
+    2     [ p p p p p p . . . . . . ]     [ 2 5 . . ]      num_tokens 6
+
+The arrays are zero pages until a request writes them: their size costs address space, not memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine_svc.worker.sampler import SamplingState
+from kernels.backend import StepInputs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from engine_svc.batch import NewRequest, ScheduledChunk
+
+
+@dataclass(slots=True)
+class RequestState:
+    """A request on the worker: where its arrays are, and how it samples."""
+
+    row: int
+    num_prompt_tokens: int
+    sampling: SamplingState
+    next_prompt_logprob: int  # first prompt position that is still to be reported
+
+
+class InputBatch:
+    """The requests that the worker knows, by key.
+
+    Every mistake in a plan that would make the decoder read or write another request's memory
+    raises ValueError before the step.
+    """
+
+    def __init__(
+        self, *, max_num_seqs: int, max_model_len: int, block_size: int, vocab_size: int
+    ) -> None:
+        self._block_size = block_size
+        self._vocab_size = vocab_size
+        # One more than max_model_len: the last step of a full context still records its token.
+        self._token_ids = np.zeros((max_num_seqs, max_model_len + 1), dtype=np.int32)
+        max_blocks = -(-(max_model_len + 1) // block_size)
+        self._block_tables = np.zeros((max_num_seqs, max_blocks), dtype=np.int32)
+        self._num_tokens = np.zeros(max_num_seqs, dtype=np.int32)
+        self._num_blocks = np.zeros(max_num_seqs, dtype=np.int32)
+        self._free_rows = list(range(max_num_seqs - 1, -1, -1))
+        self._requests: dict[int, RequestState] = {}
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __getitem__(self, key: int) -> RequestState:
+        """The request's state. Raises ValueError if it is not here."""
+        try:
+            return self._requests[key]
+        except KeyError:
+            raise ValueError(f"request {key} is not among the worker's requests") from None
+
+    def token_ids(self, key: int) -> npt.NDArray[np.int32]:
+        """Prompt and output so far [num_tokens], as a view."""
+        row = self[key].row
+        return self._token_ids[row, : self._num_tokens[row]]
+
+    def join(self, request: NewRequest, next_prompt_logprob: int) -> None:
+        """Takes a request in."""
+        if request.key in self._requests:
+            raise ValueError(f"request {request.key} joins but is already here")
+        num_prompt, num_output = len(request.prompt_token_ids), len(request.output_token_ids)
+        if num_prompt + num_output >= self._token_ids.shape[1]:
+            raise ValueError(
+                f"request {request.key} joins with {num_prompt + num_output} tokens, more than the "
+                f"limit of {self._token_ids.shape[1] - 1}"
+            )
+        if not self._free_rows:
+            raise ValueError(f"request {request.key} joins but all {len(self)} rows are taken")
+        row = self._free_rows.pop()
+        self._token_ids[row, :num_prompt] = request.prompt_token_ids
+        self._token_ids[row, num_prompt : num_prompt + num_output] = request.output_token_ids
+        self._num_tokens[row] = num_prompt + num_output
+        self._requests[request.key] = RequestState(
+            row,
+            num_prompt,
+            SamplingState(
+                request.sampling,
+                request.choice,
+                request.prompt_token_ids,
+                request.output_token_ids,
+                self._vocab_size,
+            ),
+            next_prompt_logprob,
+        )
+        self.append_blocks(request.key, request.block_ids)
+
+    def remove(self, key: int) -> RequestState:
+        """Lets a request go and returns its last state."""
+        state = self[key]
+        del self._requests[key]
+        self._block_tables[state.row, : self._num_blocks[state.row]] = 0
+        self._num_blocks[state.row] = self._num_tokens[state.row] = 0
+        self._free_rows.append(state.row)
+        return state
+
+    def append_blocks(self, key: int, block_ids: Sequence[int]) -> None:
+        """Adds blocks at the end of a request's block table."""
+        if not block_ids:
+            return
+        row = self[key].row
+        start = self._num_blocks[row]
+        end = start + len(block_ids)
+        if end > self._block_tables.shape[1]:
+            raise ValueError(
+                f"request {key} has {end} blocks, more than the limit of "
+                f"{self._block_tables.shape[1]}"
+            )
+        self._block_tables[row, start:end] = block_ids
+        self._num_blocks[row] = end
+
+    def append_token(self, key: int, token_id: int) -> None:
+        """Records a token that was sampled."""
+        state = self[key]
+        self._token_ids[state.row, self._num_tokens[state.row]] = token_id
+        self._num_tokens[state.row] += 1
+        state.sampling.append(token_id)
+
+    def fill(
+        self,
+        chunks: Sequence[ScheduledChunk],
+        logits_rows: npt.NDArray[np.int32],
+        into: StepBuffers,
+    ) -> StepInputs:
+        """Writes one step's inputs into the buffers; they hold until the next call."""
+        rows = np.array([self[chunk.key].row for chunk in chunks])
+        first = np.array([chunk.first_position for chunk in chunks])
+        count = np.array([chunk.num_tokens for chunk in chunks])
+        self._check(chunks, rows, first + count)
+        starts = np.cumsum(count) - count
+        request_row = np.repeat(rows, count)
+        position = np.arange(len(request_row)) + np.repeat(first - starts, count)
+        block = self._block_tables[request_row, position // self._block_size]
+        width = max(1, int(self._num_blocks[rows].max()))
+        return StepInputs(
+            token_ids=into.token_ids.put(self._token_ids[request_row, position]),
+            positions=into.positions.put(position),
+            slot_mapping=into.slot_mapping.put(
+                block * self._block_size + position % self._block_size
+            ),
+            query_start_loc=into.query_start_loc.put(np.append(starts, len(request_row))),
+            seq_lens=into.seq_lens.put(first + count),
+            block_tables=into.block_tables.put(self._block_tables[rows, :width]),
+            logits_rows=into.logits_rows.put(logits_rows),
+        )
+
+    def _check(
+        self,
+        chunks: Sequence[ScheduledChunk],
+        rows: npt.NDArray[np.int64],
+        end: npt.NDArray[np.int64],
+    ) -> None:
+        known = self._num_tokens[rows]
+        samples = np.array([chunk.samples for chunk in chunks])
+        slots = self._num_blocks[rows] * self._block_size
+        for wrong, reason in (
+            (end > known, "reaches beyond its last known token"),
+            (samples & (end != known), "samples without reaching its last known token"),
+            (end > slots, "has no block for some of its tokens"),
+        ):
+            if wrong.any():
+                at = int(wrong.argmax())
+                raise ValueError(
+                    f"request {chunks[at].key} {reason}: the chunk ends at {end[at]}, "
+                    f"{known[at]} tokens are known and its blocks hold {slots[at]}"
+                )
+
+
+class Int32Buffer:
+    """An int32 tensor on the device, refilled every step through the host."""
+
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self._host = torch.zeros(capacity, dtype=torch.int32, pin_memory=on_gpu)
+        self._device = torch.zeros_like(self._host, device=device) if on_gpu else self._host
+        self._array: npt.NDArray[np.int32] = self._host.numpy()
+
+    def put(self, values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """Writes values of any shape; returns a contiguous view. Raises ValueError if too many."""
+        if values.size > self._array.size:
+            raise ValueError(
+                f"a step needs {values.size} entries in a buffer of {self._array.size}"
+            )
+        self._array[: values.size] = values.ravel()
+        if self._device is not self._host:
+            self._device[: values.size].copy_(self._host[: values.size], non_blocking=True)
+        return self._device[: values.size].view(values.shape)
+
+
+class StepBuffers:
+    """Room for the inputs of the largest step, on the decoder's device."""
+
+    def __init__(
+        self,
+        *,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        max_model_len: int,
+        block_size: int,
+        device: torch.device,
+    ) -> None:
+        max_blocks = -(-(max_model_len + 1) // block_size)
+        self.token_ids = Int32Buffer(max_num_batched_tokens, device)
+        self.positions = Int32Buffer(max_num_batched_tokens, device)
+        self.slot_mapping = Int32Buffer(max_num_batched_tokens, device)
+        self.query_start_loc = Int32Buffer(max_num_seqs + 1, device)
+        self.seq_lens = Int32Buffer(max_num_seqs, device)
+        self.block_tables = Int32Buffer(max_num_seqs * max_blocks, device)
+        self.logits_rows = Int32Buffer(max_num_batched_tokens, device)

@@ -1,0 +1,186 @@
+"""Runs one planned step on the decoder: state, inputs, logits, tokens, log-probabilities.
+
+Which rows of a step have their logits computed, for A decoding and B prefilling with prompt
+log-probabilities (row i of a prompt predicts the token at position i + 1):
+
+    rows          [ a57 | b16 b17 b18 b19 ]
+    logits_rows   [ a57 | b16 b17 b18 b19 ]      rows that sample first, then rows of prompts
+    used for        a58   p17 p18 p19 p20
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens
+from engine_svc.worker.input_batch import InputBatch, StepBuffers
+from engine_svc.worker.logprobs import no_logprobs, rows_logprobs, token_logprobs
+from engine_svc.worker.sampler import NOT_FINITE, sample
+
+if TYPE_CHECKING:
+    from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
+    from engine_svc.worker.input_batch import RequestState
+    from kernels.backend import Decoder
+
+# Requests removed halfway through their prompt log-probabilities are remembered in case they were
+# preempted and come back. This is far above what can wait, and bounds what cancelled ones leave.
+_MAX_REMEMBERED = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _PromptRows:
+    """Prompt positions of one request that this step reports, and where their logits come from."""
+
+    key: int
+    first_position: int
+    has_first_token: bool  # position 0 is among them; it has no logits
+    token_ids: list[int]  # the tokens that the rows predict
+    rows: range  # of the step
+    top_k: int
+
+
+class ModelRunner:
+    """One device's worker: keeps requests between steps and computes what a plan asks for."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        vocab_size: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_model_len: int,
+        max_num_batched_tokens: int,
+        device: str = "cpu",
+    ) -> None:
+        """The decoder's KV pool is allocated. max_model_len counts prompt and output tokens."""
+        self._decoder = decoder
+        self._batch = InputBatch(
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            block_size=block_size,
+            vocab_size=vocab_size,
+        )
+        self._buffers = StepBuffers(
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            block_size=block_size,
+            device=torch.device(device),
+        )
+        self._half_reported: dict[int, int] = {}  # key to its next prompt position
+
+    def execute(self, plan: ScheduledBatch) -> SampledTokens:
+        """Computes one step. Raises ValueError if the plan does not fit the state or the limits."""
+        for key in plan.removed:
+            self._remove(key)
+        for request in plan.joined:
+            self._batch.join(request, self._first_prompt_logprob(request))
+        for chunk in plan.chunks:
+            self._batch.append_blocks(chunk.key, chunk.new_block_ids)
+        if not plan.chunks:
+            return SampledTokens(())
+
+        ends = np.cumsum([chunk.num_tokens for chunk in plan.chunks]).tolist()
+        sampling = [i for i, chunk in enumerate(plan.chunks) if chunk.samples]
+        failed: dict[int, str] = {}
+        prompts = [
+            rows
+            for chunk, end in zip(plan.chunks, ends, strict=True)
+            if (rows := self._prompt_rows(chunk, end - chunk.num_tokens, failed)) is not None
+        ]
+        logits_rows = [ends[i] - 1 for i in sampling]
+        for prompt in prompts:
+            logits_rows += prompt.rows
+        inputs = self._batch.fill(plan.chunks, np.array(logits_rows, dtype=np.int32), self._buffers)
+        with torch.inference_mode():
+            logits = self._decoder.step(inputs)
+            parts = self._report_prompts(prompts, logits[len(sampling) :], failed)
+            keys = [plan.chunks[i].key for i in sampling]
+            tokens = self._sample(keys, logits[: len(sampling)], failed)
+        return SampledTokens(tuple(tokens), tuple(parts), tuple(failed.items()))
+
+    def _remove(self, key: int) -> None:
+        state = self._batch.remove(key)
+        if (
+            state.sampling.params.prompt_logprobs is not None
+            and state.next_prompt_logprob < state.num_prompt_tokens
+        ):
+            if len(self._half_reported) == _MAX_REMEMBERED:
+                del self._half_reported[next(iter(self._half_reported))]
+            self._half_reported[key] = state.next_prompt_logprob
+
+    def _first_prompt_logprob(self, request: NewRequest) -> int:
+        """The first prompt position to report; the prompt's length if there is none (any more)."""
+        params, num_prompt = request.sampling, len(request.prompt_token_ids)
+        # Output exists only once the whole prompt was computed, and so was reported.
+        if params.prompt_logprobs is None or request.output_token_ids:
+            return num_prompt
+        return self._half_reported.pop(request.key, min(params.prompt_logprobs_from, num_prompt))
+
+    def _prompt_rows(
+        self, chunk: ScheduledChunk, start: int, failed: dict[int, str]
+    ) -> _PromptRows | None:
+        """What the chunk, whose rows begin at `start` in the step, can report of its prompt."""
+        state = self._batch[chunk.key]
+        first, top_k = state.next_prompt_logprob, state.sampling.params.prompt_logprobs
+        end = min(chunk.first_position + chunk.num_tokens + 1, state.num_prompt_tokens)
+        if top_k is None or first >= end:
+            return None
+        predicted = max(first, 1)
+        if chunk.first_position >= predicted and predicted < end:
+            failed[chunk.key] = (
+                f"the log-probabilities of prompt position {predicted} are lost: the step starts "
+                f"at position {chunk.first_position}, but they come from the position before theirs"
+            )
+            return None
+        offset = start - chunk.first_position - 1
+        return _PromptRows(
+            chunk.key,
+            first,
+            first == 0,
+            self._batch.token_ids(chunk.key)[predicted:end].tolist(),
+            range(predicted + offset, end + offset),
+            top_k,
+        )
+
+    def _report_prompts(
+        self, prompts: list[_PromptRows], logits: torch.Tensor, failed: dict[int, str]
+    ) -> list[PromptLogprobsPart]:
+        parts, start = [], 0
+        for prompt in prompts:
+            rows = logits[start : start + len(prompt.rows)]
+            start += len(prompt.rows)
+            entries = rows_logprobs(rows, prompt.token_ids, prompt.top_k)
+            if entries is None:
+                failed[prompt.key] = NOT_FINITE
+                continue
+            if prompt.has_first_token:
+                entries = (no_logprobs(prompt.top_k), *entries)
+            self._batch[prompt.key].next_prompt_logprob += len(entries)
+            parts.append(PromptLogprobsPart(prompt.key, prompt.first_position, entries))
+        return parts
+
+    def _sample(
+        self, keys: list[int], logits: torch.Tensor, failed: dict[int, str]
+    ) -> list[SampledToken]:
+        states = [self._batch[key] for key in keys]
+        picks = sample(logits, [state.sampling for state in states])
+        tokens = []
+        for i, (key, state) in enumerate(zip(keys, states, strict=True)):
+            if i in picks.failures:
+                failed[key] = picks.failures[i]
+            elif key not in failed:
+                token_id = picks.token_ids[i]
+                tokens.append(SampledToken(key, token_id, _logprobs(logits[i], token_id, state)))
+                self._batch.append_token(key, token_id)
+        return tokens
+
+
+def _logprobs(row: torch.Tensor, token_id: int, state: RequestState) -> TokenLogprobs | None:
+    top_k = state.sampling.params.logprobs
+    return None if top_k is None else token_logprobs(row.cpu().numpy(), token_id, top_k)

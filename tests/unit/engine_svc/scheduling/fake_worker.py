@@ -1,0 +1,175 @@
+"""A worker of a few lines in place of a model, which believes nothing that it is told.
+
+It keeps tokens and block tables as the real one does, and a "KV cache" in which each slot holds a
+fingerprint of all tokens up to its position. Before it samples, it reads every slot of the request
+back: a block shared wrongly, reused too early or never computed is found at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from itertools import count
+
+from engine_svc.batch import (
+    NewRequest,
+    PromptLogprobsPart,
+    SampledToken,
+    SampledTokens,
+    ScheduledBatch,
+    TokenLogprobs,
+)
+from engine_svc.sampling_params import SamplingParams
+from engine_svc.scheduling.kv_cache_manager import KVCacheManager
+from engine_svc.scheduling.request import Request
+from engine_svc.scheduling.scheduler import Scheduler, SchedulerConfig, StepOutputs
+
+BLOCK = 4  # tokens in a block: small, so that a test can be read
+EOS = 0
+VOCAB = 11
+
+
+def fingerprint(tokens: list[int], salt: str = "") -> int:
+    """A number that depends on every token."""
+    return int.from_bytes(hashlib.sha256(repr((salt, tokens)).encode()).digest()[:6], "little")
+
+
+@dataclass
+class _Known:
+    request: NewRequest
+    tokens: list[int]
+    blocks: list[int]
+
+
+@dataclass
+class FakeWorker:
+    """Executes plans. `failing` holds keys whose logits shall not be finite."""
+
+    block_size: int = BLOCK
+    failing: set[int] = field(default_factory=set)
+    batches: list[ScheduledBatch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.known: dict[int, _Known] = {}
+        self._kv: dict[tuple[int, int], int] = {}
+
+    def execute(self, batch: ScheduledBatch) -> SampledTokens:
+        """Computes a step; AssertionError if the plan makes no sense."""
+        self.batches.append(batch)
+        for key in batch.removed:
+            del self.known[key]
+        for joined in batch.joined:
+            assert joined.key not in self.known
+            tokens = [*joined.prompt_token_ids, *joined.output_token_ids]
+            self.known[joined.key] = _Known(joined, tokens, list(joined.block_ids))
+        sampled, parts, failed = [], [], []
+        for chunk in batch.chunks:
+            known, end = self.known[chunk.key], chunk.first_position + chunk.num_tokens
+            known.blocks += chunk.new_block_ids
+            assert chunk.num_tokens >= 1
+            assert end <= len(known.tokens)
+            for position in range(chunk.first_position, end):
+                self._kv[self._slot(known, position)] = fingerprint(known.tokens[: position + 1])
+            if chunk.key in self.failing:
+                failed.append((chunk.key, "logits are not finite"))
+                continue
+            parts += self._prompt_logprobs(known, chunk.first_position, end)
+            if chunk.samples:
+                assert end == len(known.tokens)
+                self._check_kv(known)
+                token = next_token(known.tokens, known.request.choice)
+                known.tokens.append(token)
+                sampled.append(SampledToken(chunk.key, token, None))
+        return SampledTokens(tuple(sampled), tuple(parts), tuple(failed))
+
+    def _slot(self, known: _Known, position: int) -> tuple[int, int]:
+        return known.blocks[position // self.block_size], position % self.block_size
+
+    def _check_kv(self, known: _Known) -> None:
+        for position in range(len(known.tokens)):
+            held = self._kv.get(self._slot(known, position))
+            assert held == fingerprint(known.tokens[: position + 1]), (
+                f"request {known.request.key}: wrong KV at position {position}"
+            )
+
+    def _prompt_logprobs(self, known: _Known, start: int, end: int) -> list[PromptLogprobsPart]:
+        """Entries for all asked positions that follow a computed one, told before or not."""
+        prompt, sampling = known.request.prompt_token_ids, known.request.sampling
+        first = max(sampling.prompt_logprobs_from, start + 1 if start else 0)
+        stop = min(end + 1, len(prompt))
+        if sampling.prompt_logprobs is None or known.request.output_token_ids or first >= stop:
+            return []
+        entries = tuple(TokenLogprobs(-float(token), 1, (), ()) for token in prompt[first:stop])
+        return [PromptLogprobsPart(known.request.key, first, entries)]
+
+
+def next_token(tokens: list[int], choice: int) -> int:
+    """The token that this "model" gives after `tokens`."""
+    return fingerprint(tokens, salt=str(choice)) % VOCAB
+
+
+class Engine:
+    """The step loop with a fake worker and a clock that a test moves by hand."""
+
+    def __init__(self, num_blocks: int = 64, **limits) -> None:
+        defaults = {
+            "max_num_seqs": 8,
+            "max_num_batched_tokens": 32,
+            "max_model_len": 64,
+            "max_num_queued_reqs": 100,
+            "max_num_queued_tokens": 10_000,
+        }
+        self.now = 0.0
+        self.kv = KVCacheManager(num_blocks, limits.pop("block_size", BLOCK))
+        config = SchedulerConfig(**(defaults | limits))
+        self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)
+        self.worker = FakeWorker(self.kv.block_size)
+        self.outputs: list[StepOutputs] = []
+        self._keys = count()
+
+    def request(self, prompt, *, max_tokens: int = 4, resumed=(), choice: int = 0, **fields):
+        """A request that is not added yet. Sampling fields and request fields may be mixed."""
+        names = {"priority", "deadline", "cache_salt", "group"}
+        own = {name: fields.pop(name) for name in names & fields.keys()}
+        return Request(
+            key=next(self._keys),
+            request_id="r",
+            choice=choice,
+            prompt_token_ids=tuple(prompt),
+            output_token_ids=list(resumed),
+            sampling=SamplingParams(max_tokens=max_tokens, **fields),
+            arrival=self.now,
+            **own,
+        )
+
+    def add(self, prompt, **fields) -> Request:
+        """Makes and adds a request."""
+        request = self.request(prompt, **fields)
+        self.scheduler.add(request)
+        return request
+
+    def step(self, seconds: float = 0.001) -> StepOutputs | None:
+        """One turn of the loop; None if there was nothing to do."""
+        batch = self.scheduler.schedule()
+        if batch is None:
+            return None
+        outputs = self.scheduler.update(batch, self.worker.execute(batch), seconds)
+        self.outputs.append(outputs)
+        self.scheduler.check_integrity()
+        return outputs
+
+    def run(self, max_steps: int = 10_000) -> None:
+        """Steps until nothing is left."""
+        for _ in range(max_steps):
+            if self.step() is None:
+                return
+        raise AssertionError(f"still busy after {max_steps} steps")
+
+    @property
+    def last_batch(self) -> ScheduledBatch:
+        """The plan of the last step."""
+        return self.worker.batches[-1]
+
+    def scheduled(self, request: Request) -> int:
+        """Tokens that the last step computed for a request."""
+        return sum(c.num_tokens for c in self.last_batch.chunks if c.key == request.key)
