@@ -30,8 +30,8 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 @process_options
 def main(model_path: Path, **params: Any) -> None:
     """Serves the model in MODEL_PATH, a directory or a .gguf file, at the token level over gRPC."""
-    if params["exit_with_parent"]:
-        _die_with_parent()
+    if params["exit_with_parent"] is not None:
+        _die_with_parent(params["exit_with_parent"])
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -69,11 +69,13 @@ async def _serve(
     return await server.run_until_signalled()
 
 
-def _die_with_parent() -> None:
-    """Has the kernel kill this process when the thread that started it ends. See prctl(2)."""
-    parent = os.getppid()
+def _die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when the thread that started it ends. See prctl(2).
+
+    `parent` is its process id: it may have ended before this process could ask for it.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call
+    if os.getppid() != parent:
         sys.exit(1)
 
 

@@ -83,7 +83,6 @@ class ServiceConfig:
     listen: str
     shutdown_timeout: float
     stall_timeout: float
-    exit_with_parent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,6 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             listen=params["listen"],
             shutdown_timeout=params["shutdown_timeout"],
             stall_timeout=params["stall_timeout"],
-            exit_with_parent=params["exit_with_parent"],
         ),
         requests=RequestPolicy(max_logprobs=params["max_logprobs"], seed=params["seed"]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -32,7 +33,7 @@ from router_svc.text.tokenizer import Tokenizer
 from router_svc.text.tokenizer_parts import TokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -85,7 +86,7 @@ def serve(model: str, **params: Any) -> None:
     _log_to_stderr()
     path = _resolve(model)
     params["served_model_name"] = params["served_model_name"] or (model,)
-    sys.exit(uvloop.run(_serve(path, params)))
+    sys.exit(uvloop.run(_until_signalled(_serve(path, params))))
 
 
 @main.command()
@@ -97,8 +98,8 @@ def engine(model: str, **params: Any) -> None:
     path = _resolve(model)
     params["served_model_name"] = params["served_model_name"] or (model,)
     args = [*engine_args(params), "--listen", params["listen"]]
-    if params["exit_with_parent"]:
-        args.append("--exit-with-parent")
+    if params["exit_with_parent"] is not None:
+        args.append(f"--exit-with-parent={params['exit_with_parent']}")
     os.execv(sys.executable, [sys.executable, "-m", "engine_svc", str(path), *args])
 
 
@@ -126,7 +127,8 @@ def engine(model: str, **params: Any) -> None:
 def router(model: str, target: str, **params: Any) -> None:
     """Runs a router alone, in front of an engine that serves MODEL."""
     _log_to_stderr()
-    sys.exit(uvloop.run(_route(_resolve(model), target, params)))
+    path = _resolve(model)
+    sys.exit(uvloop.run(_until_signalled(_route(path, target, params))))
 
 
 main.add_command(bench)
@@ -145,6 +147,17 @@ def _log_to_stderr() -> None:
     )
     # The start-up lines say what uvicorn would, and in one voice.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
+    """The exit code of `work`, which a signal ends in good order even while it only starts."""
+    task = asyncio.create_task(work)
+    for number in (signal.SIGTERM, signal.SIGINT):  # until the router runs and drains instead
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return 0
 
 
 async def _serve(path: Path, params: dict[str, Any]) -> int:
@@ -196,8 +209,8 @@ async def _router(
     params: dict[str, Any],
     on_ready: Callable[[EngineInfo], None],
 ) -> Router:
-    channel = EngineChannel(target, on_ready=on_ready)
     tokenizer, template = await asyncio.to_thread(_load_text, path, params["chat_template"])
+    channel = EngineChannel(target, tokenizer.sha256, on_ready=on_ready)
     config = RouterConfig(
         host=params["host"],
         port=params["port"],
@@ -206,6 +219,7 @@ async def _router(
         shutdown_timeout=params["shutdown_timeout"],
     )
     router = Router(config, ServedModel(channel, tokenizer, template), channel)
+    stack.push_async_callback(router.close)
     try:
         await router.start()
     except OSError as error:

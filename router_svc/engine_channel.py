@@ -59,6 +59,10 @@ class EngineInfo:
     summary: tuple[str, ...]
 
 
+class EngineMismatchError(Exception):
+    """The engine's model is not the one that the router was started with."""
+
+
 class RequestStream:
     """The events of one request; iterated by the pipeline, filled by the session's reader."""
 
@@ -117,12 +121,21 @@ class RequestStream:
 
 
 class EngineChannel:
-    """One engine, reached at `target` ("unix:/path" or "host:port")."""
+    """One engine, reached at `target` ("unix:/path" or "host:port").
+
+    An engine whose model has another tokeniser than `tokenizer_sha256` is never ready: its tokens
+    would mean other text.
+    """
 
     def __init__(
-        self, target: str, *, on_ready: Callable[[EngineInfo], None] | None = None
+        self,
+        target: str,
+        tokenizer_sha256: str,
+        *,
+        on_ready: Callable[[EngineInfo], None] | None = None,
     ) -> None:
         self.target = target
+        self._tokenizer_sha256 = tokenizer_sha256
         self.info: EngineInfo | None = None
         self._on_ready = on_ready
         self._defaults = pb.SamplingParams()
@@ -167,6 +180,7 @@ class EngineChannel:
             return stream
         self._streams[stream_id] = stream
         submit = to_generate_request(request, self._defaults)
+        submit.expect.tokenizer_sha256 = self._tokenizer_sha256
         self._outbox.put_nowait(pb.SessionRequest(stream_id=stream_id, submit=submit))
         return stream
 
@@ -209,6 +223,10 @@ class EngineChannel:
             except grpc.aio.AioRpcError as error:
                 if failures == 0 and self.info is not None:
                     log.warning("engine %s lost: %s", self.target, error.details())
+            except EngineMismatchError as error:
+                log.error("engine %s is not used: %s", self.target, error)
+            except Exception:  # whatever one message broke, the next session may work
+                log.exception("the session with engine %s broke", self.target)
             finally:
                 self._channel = None
                 self._outbox = None
@@ -219,6 +237,11 @@ class EngineChannel:
     async def _load_info(self, channel: grpc.aio.Channel) -> None:
         stub = engine_pb2_grpc.EngineStub(channel)
         answer = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5.0)
+        if answer.tokenizer_sha256 != self._tokenizer_sha256:
+            raise EngineMismatchError(
+                f"its model {answer.source} has a tokeniser with SHA-256 {answer.tokenizer_sha256},"
+                f" the router's has {self._tokenizer_sha256}"
+            )
         self._defaults = answer.default_sampling
         self.info = EngineInfo(
             served_names=tuple(answer.served_names),

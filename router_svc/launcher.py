@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -69,7 +70,7 @@ class EngineProcess:
         while True:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "engine_svc", str(self._model),
-                "--listen", self.target, "--exit-with-parent", *self._args,
+                "--listen", self.target, f"--exit-with-parent={os.getpid()}", *self._args,
                 # Ctrl-C reaches the router alone, which drains before it ends the engine.
                 start_new_session=True,
             )  # fmt: skip

@@ -43,6 +43,12 @@ class RouterMetrics:
             ["rpc"],
             registry=self.registry,
         )
+        self._http_answers = Counter(
+            "octavo_router_http_answers",
+            "HTTP answers, of refused bodies and unknown paths too, by route and status.",
+            ["route", "status"],
+            registry=self.registry,
+        )
         self._duration = Histogram(
             "octavo_router_request_duration_seconds",
             "Time from a call's arrival to the last byte of its answer.",
@@ -50,6 +56,10 @@ class RouterMetrics:
             buckets=_DURATIONS,
             registry=self.registry,
         )
+
+    def count_answer(self, route: str, status: int) -> None:
+        """Counts an HTTP answer; `route` is the declared path, "" for a path that is none."""
+        self._http_answers.labels(route, str(status)).inc()
 
     @contextmanager
     def call(self, rpc: str) -> Iterator[None]:

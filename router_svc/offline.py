@@ -111,7 +111,7 @@ class LLM:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="octavo")
         self._thread.start()
         self._engine = EngineProcess(path, engine_args(engine_flags), shutdown_timeout=5.0)
-        self._channel = EngineChannel(self._engine.target)
+        self._channel = EngineChannel(self._engine.target, self._tokenizer.sha256)
         self._info: EngineInfo = self._run(self._start())
 
     def __enter__(self) -> LLM:

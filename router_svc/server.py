@@ -92,6 +92,7 @@ class Router:
             self._handler,
             extra_routes=ops_routes(self, self._engine, self._metrics.registry),
             body_cap=self._config.max_body_bytes,
+            on_answer=self._metrics.count_answer,
         )
         self._http = _Uvicorn(
             uvicorn.Config(
@@ -107,6 +108,13 @@ class Router:
                 timeout_graceful_shutdown=int(self._config.shutdown_timeout + 2 * _LAST_SECONDS),
             )
         )
+
+    async def close(self) -> None:
+        """Gives the ports back, also when `run` was never reached."""
+        if self._grpc is not None:
+            await self._grpc.stop(0)
+        if self._socket is not None:
+            self._socket.close()
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT, then drains; see `stop`."""

@@ -198,7 +198,11 @@ _PROCESS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     (
         "--exit-with-parent",
-        {"is_flag": True, "help": "Die with the process that started this one."},
+        {
+            "type": click.IntRange(1),
+            "metavar": "PID",
+            "help": "Id of the process that starts this one; when it ends, this one is killed.",
+        },
     ),
 )
 

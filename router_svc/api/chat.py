@@ -171,21 +171,27 @@ async def _prepare(
 ) -> _Chat:
     if request.HasField("top_logprobs") and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs needs logprobs to be true")
-    max_tokens = None
-    for name in ("max_completion_tokens", "max_tokens"):
-        if request.HasField(name):
-            max_tokens = getattr(request, name)
-            break
     generation = params.generation_of(
         request,
         model,
         context,
-        max_tokens=max_tokens,
+        max_tokens=_max_tokens(request),
         logprobs=request.top_logprobs if request.logprobs else None,
         prompt_logprobs=request.prompt_logprobs if request.HasField("prompt_logprobs") else None,
     )
     prompt = await model.chat_prompt(request)
     return _Chat(request, model, params.with_prompt(generation, prompt, model.info, "messages"))
+
+
+def _max_tokens(request: pb.CreateChatCompletionRequest) -> int | None:
+    given = {
+        getattr(request, name)
+        for name in ("max_completion_tokens", "max_tokens")
+        if request.HasField(name)
+    }
+    if len(given) == 2:
+        raise invalid("max_tokens", "max_tokens and max_completion_tokens contradict each other")
+    return next(iter(given), None)
 
 
 def _role_chunks(chat: _Chat) -> Iterator[pb.StreamChatCompletionResponse]:

@@ -1,7 +1,7 @@
 """The HTTP application: generated routes under one envelope of request ids and error bodies."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 
 import orjson
@@ -37,11 +37,13 @@ def build_app(
     lifespan: Lifespan[Starlette] | None = None,
     body_cap: int = DEFAULT_BODY_CAP,
     ping_seconds: float = DEFAULT_PING_SECONDS,
+    on_answer: Callable[[str, int], None] = lambda _route, _status: None,
 ) -> Starlette:
     """The ASGI application that serves `handler` and /openapi.json.
 
     Whatever `extra_routes` and `middleware` raise gets the same error body; an authenticating
-    middleware leaves the tenant in scope["state"]["tenant"].
+    middleware leaves the tenant in scope["state"]["tenant"]. `on_answer` hears of each answer's
+    route, as it is declared ("" for a path that is none), and status.
     """
     settings = HttpSettings(body_cap, ping_seconds)
     app = Starlette(
@@ -50,7 +52,7 @@ def build_app(
             Route("/openapi.json", _openapi()),
             *extra_routes,
         ],
-        middleware=[Middleware(_Envelope), *middleware],
+        middleware=[Middleware(_Envelope, on_answer=on_answer), *middleware],
         exception_handlers={HTTPException: _on_http_exception, ApiError: _on_api_error},
         lifespan=lifespan,
     )
@@ -62,8 +64,9 @@ def build_app(
 class _Envelope:
     """Puts x-request-id on every answer and turns every exception into an error body."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, on_answer: Callable[[str, int], None]) -> None:
         self._app = app
+        self._on_answer = on_answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,6 +82,7 @@ class _Envelope:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
+                self._on_answer(_route_of(scope), message["status"])
                 message["headers"] = [*message.get("headers", ()), header]
             await send(message)
 
@@ -96,6 +100,12 @@ class _Envelope:
                 # Too late for an error body; the server cuts the connection, which the client sees.
                 raise
             await _send_error(send_with_id, ApiError(ErrorKind.INTERNAL))
+
+
+def _route_of(scope: Scope) -> str:
+    endpoint = scope.get("endpoint")
+    paths = (r.path for r in scope["app"].routes if isinstance(r, Route) and r.endpoint is endpoint)
+    return next(paths, "") if endpoint is not None else ""
 
 
 async def _send_error(send: Send, error: ApiError) -> None:

@@ -170,3 +170,12 @@ def test_more_choices_than_a_server_can_hold_are_refused(tiny: PublicApi) -> Non
 
     assert error["param"] == "prompt"
     assert "100 prompts times n = 128" in error["message"]
+
+
+def test_two_names_for_one_limit_must_agree(tiny: PublicApi) -> None:
+    agree = tiny.chat("hi", max_tokens=3, max_completion_tokens=3, ignore_eos=True)
+    refused = tiny.post(CHAT, chat_body("hi", max_tokens=3, max_completion_tokens=4))
+
+    assert agree.usage["completion_tokens"] == 3
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "max_tokens"

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.scrape import by_label
 from tests.support.server import RunningServer
 
 GAUGES = {
@@ -47,6 +48,7 @@ ROUTER = {
     "octavo_router_requests_total",
     "octavo_router_requests_in_flight",
     "octavo_router_request_duration_seconds_count",
+    "octavo_router_http_answers_total",
 }
 # Dashboards and scalers expect vLLM's names, which promtool's style guide does not like.
 CHOSEN_BY_VLLM = (
@@ -161,3 +163,16 @@ async def test_gauges_show_the_present_state(served: RunningServer) -> None:
     assert in_flight == 40
     assert served.wait_until(served.idle)
     assert served.metric("octavo_router_requests_in_flight") == 0
+
+
+def test_answers_to_refused_bodies_and_unknown_paths_count(server: RunningServer) -> None:
+    name = "octavo_router_http_answers_total"
+    before = by_label(server, name, "status")
+
+    httpx.post(f"{server.url}/v1/completions", json={"prompt": "a", "temperature": "hot"})
+    httpx.get(f"{server.url}/no/such/path")
+
+    after = by_label(server, name, "status")
+    assert after["400"] == before.get("400", 0) + 1
+    assert after["404"] == before.get("404", 0) + 1
+    assert "/no/such/path" not in by_label(server, name, "route")

@@ -127,14 +127,27 @@ def test_a_second_signal_stops_at_once(smollm2_checkpoint, tmp_path):
 def test_an_engine_does_not_outlive_its_launcher(smollm2_checkpoint, tmp_path):
     listen = f"unix:{tmp_path / 'engine.sock'}"
     command = [sys.executable, "-m", "engine_svc", str(smollm2_checkpoint), "--listen", listen]
-    command += ["--exit-with-parent", *SMALL]
-    code = f"import subprocess; subprocess.Popen({command!r}, stderr=1); input()"
+    command += [*SMALL, "--exit-with-parent"]
+    start = f"subprocess.Popen({command!r} + [str(os.getpid())], stderr=1)"
+    code = f"import os, subprocess; {start}; input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as launcher:
         assert b"importing" in launcher.stdout.readline()  # the engine runs, and holds the pipe
         launcher.kill()
         launcher.stdout.read()  # ends when the last process that holds the pipe has ended
+
+
+def test_an_engine_whose_launcher_has_ended_already_does_not_start(smollm2_checkpoint, tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    listen = f"unix:{tmp_path / 'engine.sock'}"
+    command = [sys.executable, "-m", "engine_svc", str(smollm2_checkpoint), "--listen", listen]
+
+    result = subprocess.run([*command, "--exit-with-parent", str(gone.pid)], capture_output=True)
+
+    assert result.returncode == 1
+    assert b"importing" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,6 @@ async def serving(
         listen=f"unix:{tmp_path / 'engine.sock'}",
         shutdown_timeout=shutdown_timeout,
         stall_timeout=stall_timeout,
-        exit_with_parent=False,
     )
     policy = RequestPolicy(max_logprobs=20, seed=None)
     server = EngineServer(
