@@ -683,10 +683,12 @@ async def test_a_stream_id_in_use_breaks_the_session(engine):
 async def test_steps_coalesce_for_a_session_that_does_not_read(tmp_path):
     roomy = {"max_model_len": 4096, "num_blocks": 256}
     async with serving(tmp_path, ScriptedExecutor(script(8)), **roomy) as engine:
+        engine.executor.hold()
         call = engine.engine.Session()
         asked = request(max_tokens=1500, logprobs=pb.LogprobsParams(top_k=20))
         await call.write(pb.SessionRequest(stream_id=1, submit=asked))
         await engine.received(1)
+        engine.executor.release()
         await engine.received(0)
         events, messages = [], 0
         while not finishes(events):
