@@ -242,7 +242,8 @@ def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None
     http = f"http://{host}:{params['port']}"
     body = (
         f'{{"model": "{info.served_names[0]}", '
-        '"messages": [{"role": "user", "content": "What is the capital of Japan?"}]}'
+        '"messages": [{"role": "user", "content": "What is the capital of Japan?"}], '
+        '"temperature": 0}'
     )
     lines = [
         f"Ready in {seconds:.1f} s: {info.served_names[0]}",
