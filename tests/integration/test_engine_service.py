@@ -427,6 +427,7 @@ async def test_a_cancelled_call_frees_its_blocks(engine):
     reader = asyncio.create_task(collect(call))
     await asyncio.to_thread(engine.executor.wait_until_held)
     call.cancel()
+    await engine.received(0)  # the cancel has arrived: the request must not finish before it
     engine.executor.release()
     await asyncio.gather(reader, return_exceptions=True)
 
