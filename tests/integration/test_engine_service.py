@@ -640,6 +640,7 @@ async def test_a_choice_can_be_cancelled_on_its_own(engine):
     await call.write(pb.SessionRequest(stream_id=1, submit=request(n=2, max_tokens=30)))
     await engine.received(2)
     await call.write(pb.SessionRequest(stream_id=1, cancel=pb.CancelFrame(choice=1)))
+    await engine.received(1)
     first = await call.read()
     engine.executor.release()
     events = [event.event for event in first.events]
