@@ -48,15 +48,12 @@ class EngineInfo:
 
     served_names: tuple[str, ...]
     source: str
-    instance_id: str
     max_model_len: int
     vocab_size: int
     max_num_seqs: int  # choices that run at once
     max_n: int
     max_logprobs: int
-    tokenizer_sha256: str
     ready_unix_seconds: int
-    summary: tuple[str, ...]
 
 
 class EngineMismatchError(Exception):
@@ -246,15 +243,12 @@ class EngineChannel:
         self.info = EngineInfo(
             served_names=tuple(answer.served_names),
             source=answer.source,
-            instance_id=answer.instance_id,
             max_model_len=answer.max_model_len,
             vocab_size=answer.vocab_size,
             max_num_seqs=answer.max_num_seqs,
             max_n=answer.max_n,
             max_logprobs=answer.max_logprobs,
-            tokenizer_sha256=answer.tokenizer_sha256,
             ready_unix_seconds=answer.ready_unix_seconds,
-            summary=tuple(answer.summary),
         )
 
     async def _run_session(self, channel: grpc.aio.Channel) -> None:
