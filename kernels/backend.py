@@ -1,8 +1,10 @@
 """The seam between the engine and its back ends: spec in, step function out.
 
 A back end takes a `DecoderSpec` and a source of weights, and gives a `Decoder` whose `step`
-computes one engine step in one call: all layers, the KV writes, and the logits of the wanted rows.
-It owns its weights' packing and its KV layout. The engine sees block numbers and token counts only.
+computes one engine step in one call: all layers, the KV writes, and what comes of the wanted rows: a
+token that is picked, or logits. It owns its weights' packing and its KV layout, and whatever memory
+it needs on its device. The engine sees block numbers, token counts and host arrays only; this
+module needs no torch, and neither does an engine whose back end has none.
 
 Layout of one step, for requests A (decoding) and B (a chunk of prefill):
 
@@ -12,7 +14,8 @@ Layout of one step, for requests A (decoding) and B (a chunk of prefill):
     seq_lens         [ 58    20 ]                           tokens in KV once this step has written
     block_tables     [[ 3 9 4 7 ] [ 2 5 0 0 ]]              row r: blocks of request r, in order
     slot_mapping     [ 7·16+9 | 5·16+0 … 5·16+3 ]           where each row's K and V go
-    logits_rows      [ 0 | 4 ]                              rows whose logits are wanted
+    picks.rows       [ 0 ]                                  rows that a token is picked from
+    logits_rows      [ 4 ]                                  rows whose logits are wanted
 """
 
 from __future__ import annotations
@@ -21,36 +24,54 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import torch
+    import numpy.typing as npt
 
     from kernels.spec import DecoderSpec
 
+    Int32s: TypeAlias = npt.NDArray[np.int32]
+    Float32s: TypeAlias = npt.NDArray[np.float32]
+    Float64s: TypeAlias = npt.NDArray[np.float64]
+
 OnProgress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
+
+NOT_FINITE = -1  # in place of a token, where a logit of its row is NaN or infinite
 
 
 @dataclass(frozen=True, slots=True)
-class QuantizedTensor:
-    """A matrix [out, in] in the blocks of its file format.
+class StoredTensor:
+    """A weight as its file has it, often a view of the mapped file.
 
-    `data` is uint8 [out, bytes per row]; `scheme` is the GGUF type name, for example "Q4_1".
+    `scheme` is the GGUF name of the type: "F32", "F16" and "BF16" for dense ones, and for example
+    "Q4_1" for rows of quantised blocks. `shape` counts elements, [out, in] for matrices; `data` is
+    uint8, flat, rows one after another.
     """
 
     scheme: str
-    shape: tuple[int, int]
-    data: torch.Tensor
+    shape: tuple[int, ...]
+    data: npt.NDArray[np.uint8]
 
-    def dequantize(self) -> torch.Tensor:
-        """The matrix as float32 [out, in]. Raises ValueError for an unknown scheme."""
-        import torch
+    def to_float32(self) -> Float32s:
+        """The values, as a new array of `shape`. Raises ValueError for an unknown scheme."""
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
 
+        if self.scheme == "F32":
+            return self.data.view(np.float32).reshape(self.shape).copy()
+        if self.scheme == "F16":
+            return self.data.view(np.float16).reshape(self.shape).astype(np.float32)
+        if self.scheme == "BF16":
+            wide = self.data.view(np.uint16).astype(np.uint32) << np.uint32(16)
+            return wide.view(np.float32).reshape(self.shape)
         try:
             kind = GGMLQuantizationType[self.scheme]
         except KeyError as error:
             raise ValueError(f"unknown quantisation scheme {self.scheme!r}") from error
-        return torch.from_numpy(dequantize(self.data.numpy(), kind)).reshape(self.shape)
+        rows = self.data.reshape(self.shape[0], -1)
+        values: Float32s = dequantize(rows, kind).reshape(self.shape)
+        return values
 
 
 class WeightSource(Protocol):
@@ -61,22 +82,50 @@ class WeightSource(Protocol):
         """Bytes that `load` will read over all names."""
         ...
 
-    def load(self, name: str) -> torch.Tensor | QuantizedTensor:
-        """One weight, in the file's own type, [out, in] for matrices. Each is asked for once."""
+    def scheme(self, name: str) -> str:
+        """The `StoredTensor.scheme` of one weight, without reading it."""
+        ...
+
+    def load(self, name: str) -> StoredTensor:
+        """One weight. Each is asked for once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class StepInputs:
-    """One step's batch; see the module's picture. All tensors are int32 on the decoder's device."""
+class PickInputs:
+    """Rows that one token each is picked from, and how; see `kernels.reference.sampling`.
 
-    token_ids: torch.Tensor  # [num_tokens]
-    positions: torch.Tensor  # [num_tokens]
-    slot_mapping: torch.Tensor  # [num_tokens]
-    query_start_loc: torch.Tensor  # [num_requests + 1]
-    seq_lens: torch.Tensor  # [num_requests]
-    block_tables: torch.Tensor  # [num_requests, max_blocks], unused entries are 0
-    logits_rows: torch.Tensor  # [num_logits]
+    All arrays are [num_picks]. Rows whose logits are first edited go through `logits_rows` instead.
+    """
+
+    rows: Int32s
+    temperature: Float64s  # 0 takes the likeliest token, the lowest id among equals
+    top_k: Int32s  # 0 is all
+    top_p: Float64s
+    min_p: Float64s
+    draw: Float64s  # uniform in [0, 1); unused at temperature 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """One step's batch; see the module's picture. Arrays are contiguous int32 on the host."""
+
+    token_ids: Int32s  # [num_tokens]
+    positions: Int32s  # [num_tokens]
+    slot_mapping: Int32s  # [num_tokens]
+    query_start_loc: Int32s  # [num_requests + 1]
+    seq_lens: Int32s  # [num_requests]
+    block_tables: Int32s  # [num_requests, max_blocks], unused entries are 0
+    picks: PickInputs
+    logits_rows: Int32s  # [num_logits]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step computed. The arrays hold until the decoder's next step."""
+
+    token_ids: Int32s  # [num_picks], NOT_FINITE where there is none
+    logits: Float32s  # [num_logits, vocab_size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +149,8 @@ class Decoder(Protocol):
         """Makes the KV pool, before the first step."""
         ...
 
-    def step(self, inputs: StepInputs) -> torch.Tensor:
-        """Computes one step; returns float32 logits [num_logits, vocab_size].
+    def step(self, inputs: StepInputs) -> StepResult:
+        """Computes one step.
 
         A row's result depends on its own request's tokens only, bit for bit: neither on what else
         is in the batch nor on how a prompt was cut into chunks.
@@ -109,25 +158,44 @@ class Decoder(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How a decoder computes. Each back end refuses, by ValueError, what it cannot do."""
+
+    dtype: str  # of activations and dense weights: "float32", "bfloat16" or "float16"
+    weights: str  # "auto" (quantised files as they are, else dtype), "none", "int8" or "int4"
+    kv_cache: str  # "auto" (dtype) or "int8"
+
+
 class Backend(Protocol):
     """Makes decoders."""
 
     name: str
 
+    @property
+    def description(self) -> str:
+        """One line for the start-up print."""
+        ...
+
     def plan(
         self,
         spec: DecoderSpec,
-        dtype: torch.dtype,
+        source: WeightSource,
+        precision: Precision,
         *,
         block_size: int,
         max_num_batched_tokens: int,
         max_num_seqs: int,
     ) -> MemoryNeeds:
-        """What `load` with the same arguments will take."""
+        """What `load` with the same arguments will take. Reads no weight."""
         ...
 
     def load(
-        self, spec: DecoderSpec, source: WeightSource, dtype: torch.dtype, on_progress: OnProgress
+        self,
+        spec: DecoderSpec,
+        source: WeightSource,
+        precision: Precision,
+        on_progress: OnProgress,
     ) -> Decoder:
-        """Loads and packs the weights. `dtype` is that of activations, KV and dense weights."""
+        """Loads and packs the weights."""
         ...

@@ -14,7 +14,12 @@ extern "C" {
 enum OctavoDtype { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1 };
 
 // Ordered: a larger one is faster where the CPU has it.
-enum OctavoIsa { OCTAVO_PORTABLE = 0, OCTAVO_AVX2 = 1, OCTAVO_AVX512 = 2 };
+enum OctavoIsa {
+  OCTAVO_PORTABLE = 0,
+  OCTAVO_AVX2 = 1,         // and FMA
+  OCTAVO_AVX512 = 2,       // F, BW, DQ, VL, VNNI (Ice Lake)
+  OCTAVO_AVX512_BF16 = 3,  // and BF16 (Sapphire Rapids, Zen 4)
+};
 
 // What a call returns. For other than OK, `bad_index` and `bad_value` of its arguments say where.
 enum OctavoStatus {

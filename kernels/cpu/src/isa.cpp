@@ -11,7 +11,10 @@ bool isa_supported(int isa) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   case OCTAVO_AVX512:
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+  case OCTAVO_AVX512_BF16:
+    return isa_supported(OCTAVO_AVX512) && __builtin_cpu_supports("avx512bf16");
 #endif
   default:
     return false;
