@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum OctavoDtype { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1 };
+enum OctavoDtype { OCTAVO_FLOAT32 = 0, OCTAVO_BFLOAT16 = 1, OCTAVO_INT8 = 2 };
 
 // Ordered: a larger one is faster where the CPU has it.
 enum OctavoIsa {
@@ -30,6 +30,24 @@ enum OctavoStatus {
   OCTAVO_BAD_BLOCK = 4,            // index: request; value: the block number
   OCTAVO_BAD_SLOT = 5,             // index: token; value: its slot
   OCTAVO_OUT_OF_MEMORY = 6,
+  OCTAVO_BAD_TOKEN = 7,     // index: row; value: its token
+  OCTAVO_BAD_POSITION = 8,  // index: row; value: its position
+  OCTAVO_BAD_ROW = 9,       // index: pick, or number of picks + logits row; value: the row
+  OCTAVO_NO_KV = 10,        // the decoder has no KV pool yet
+  OCTAVO_BAD_PACKING = 7,  // no way from this scheme to this format
+  OCTAVO_BAD_WEIGHT = 8,   // index: of a weight in its rows, that is not finite as packed
+};
+
+// How a file stores the rows of a weight; the names are GGUF's.
+enum OctavoScheme {
+  OCTAVO_F32 = 0,
+  OCTAVO_F16 = 1,
+  OCTAVO_BF16 = 2,
+  OCTAVO_Q4_0 = 3,
+  OCTAVO_Q4_1 = 4,
+  OCTAVO_Q5_0 = 5,
+  OCTAVO_Q8_0 = 6,
+  OCTAVO_Q4_K = 7,
 };
 
 // Shapes are those of kernels/reference/paged_attention.py. Strides count elements; whatever has
@@ -84,10 +102,124 @@ struct OctavoKvCacheWrite {
   int64_t bad_value;
 };
 
+// Rows of a weight on their way into a packed matrix (matrix.h). They fill whole blocks: block j of
+// them becomes block first_block + j * block_step of the matrix.
+struct OctavoPackRows {
+  const void* source;  // [num_rows, cols] in the scheme, without gaps
+  void* out;           // the matrix, aligned to 64 bytes
+  int64_t num_rows;
+  int64_t cols;  // of the source; a multiple of the scheme's own block
+  int64_t first_block;
+  int64_t block_step;
+  int32_t scheme;
+  int32_t format;  // MatrixFormat
+  int32_t group;   // 32 or 64 for the group formats, else 0
+  int32_t num_threads;
+  int64_t bad_index;
+  int64_t bad_value;
+};
+
+// One packed matrix; see matrix.h.
+struct OctavoMatrix {
+  const void* data;   // 64-byte aligned
+  const float* bias;  // [num_blocks * 32], or null
+  int64_t block_bytes;
+  int32_t num_blocks;
+  int32_t cols;
+  int32_t group;
+  int32_t format;
+};
+
+// Names are those of kernels/spec.py; null where the model has none. Norms are [hidden_size] or
+// [head_dim], applied as they are.
+struct OctavoLayer {
+  struct OctavoMatrix qkv;  // q, k and v, each from a block boundary on
+  struct OctavoMatrix o;
+  struct OctavoMatrix gate_up;  // blocks of gate and up in turn
+  struct OctavoMatrix down;
+  const float* attn_norm;
+  const float* q_norm;
+  const float* k_norm;
+  const float* post_attn_norm;
+  const float* mlp_norm;
+  const float* post_mlp_norm;
+  int32_t rope;    // index into the decoder's frequencies
+  int32_t window;  // 0: none
+};
+
+enum OctavoActivation { OCTAVO_SILU = 0, OCTAVO_GELU_TANH = 1 };
+
+struct OctavoDecoderConfig {
+  const struct OctavoLayer* layers;
+  struct OctavoMatrix head;
+  struct OctavoMatrix embed;
+  const float* final_norm;
+  const float* frequencies;  // [num_ropes, head_dim / 2]: angles per position
+  const float* rope_scales;  // [num_ropes]: multiplies cos and sin
+  int32_t num_layers;
+  int32_t num_ropes;
+  int32_t vocab_size;
+  int32_t hidden_size;
+  int32_t intermediate_size;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;  // a multiple of 8 up to 256
+  int32_t activation;
+  int32_t num_threads;
+  int32_t isa;
+  float norm_eps;
+  float attention_scale;
+  float attention_softcap;  // 0: none
+  float logit_softcap;      // 0: none
+  float embedding_scale;
+};
+
+// kernels/backend.py describes the arrays; `picked` and `logits` are written.
+struct OctavoStep {
+  const int32_t* token_ids;
+  const int32_t* positions;
+  const int32_t* slot_mapping;
+  const int32_t* query_start_loc;
+  const int32_t* seq_lens;
+  const int32_t* block_tables;
+  const int32_t* pick_rows;
+  const double* temperature;
+  const int32_t* top_k;
+  const double* top_p;
+  const double* min_p;
+  const double* draw;
+  const int32_t* logits_rows;
+  int32_t* picked;
+  float* logits;  // [num_logits, vocab_size]
+  int32_t num_tokens;
+  int32_t num_requests;
+  int32_t max_blocks;
+  int32_t num_picks;
+  int32_t num_logits;
+  int64_t bad_index;
+  int64_t bad_value;
+};
+
+struct OctavoDecoder;
+
 OCTAVO_EXPORT int octavo_abi_version(void);
 OCTAVO_EXPORT int octavo_isa_supported(int isa);  // by this build and this CPU
 OCTAVO_EXPORT int octavo_paged_attention(struct OctavoPagedAttention* args);
 OCTAVO_EXPORT int octavo_kv_cache_write(struct OctavoKvCacheWrite* args);
+OCTAVO_EXPORT int octavo_pack_rows(struct OctavoPackRows* args);
+
+// Weights, norms and frequencies stay the caller's and must outlive the decoder; `layers` need not.
+// Null if there is no memory or no such ISA.
+OCTAVO_EXPORT struct OctavoDecoder* octavo_decoder_create(const struct OctavoDecoderConfig* config);
+OCTAVO_EXPORT void octavo_decoder_destroy(struct OctavoDecoder* decoder);
+// Bytes that one block takes, over all layers.
+OCTAVO_EXPORT int64_t octavo_decoder_kv_bytes(const struct OctavoDecoder* decoder,
+                                              int32_t block_size, int32_t kv_dtype);
+// `base`: num_blocks times as many bytes, zero, aligned to 64; the caller's, as the weights.
+OCTAVO_EXPORT void octavo_decoder_set_kv(struct OctavoDecoder* decoder, void* base,
+                                         int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
+OCTAVO_EXPORT int octavo_decoder_step(struct OctavoDecoder* decoder, struct OctavoStep* step);
+OCTAVO_EXPORT double octavo_decoder_cpu_seconds(const struct OctavoDecoder* decoder);
 
 #ifdef __cplusplus
 }

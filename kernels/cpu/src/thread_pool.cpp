@@ -1,10 +1,13 @@
 #include "thread_pool.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
+
+#include "cpu_clock.h"
 
 #ifdef OCTAVO_X86
 #include <immintrin.h>
@@ -60,6 +63,16 @@ ThreadPool::~ThreadPool() {
   wake_count_.fetch_add(1);
   wake_all(wake_count_);
   for (std::thread& worker : workers_) worker.join();
+}
+
+double ThreadPool::workers_cpu_seconds() const {
+  double seconds = 0.0;
+  for (const std::thread& worker : workers_) {
+    clockid_t clock;
+    auto handle = const_cast<std::thread&>(worker).native_handle();
+    if (pthread_getcpuclockid(handle, &clock) == 0) seconds += seconds_of(clock);
+  }
+  return seconds;
 }
 
 void ThreadPool::run_job(int64_t count, Job job) {

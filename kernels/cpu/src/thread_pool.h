@@ -30,6 +30,9 @@ public:
 
   int num_threads() const { return num_threads_; }
 
+  // CPU time that the workers have taken so far, waiting included; the caller's is not in it.
+  double workers_cpu_seconds() const;
+
   // Calls work(item, thread) for each item in [0, count), thread in [0, num_threads()). Returns
   // when all are done. One caller at a time; `work` neither throws nor calls run.
   template <class Work>

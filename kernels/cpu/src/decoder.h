@@ -1,0 +1,112 @@
+// A decoder as the C interface describes it, with the memory that its steps work in.
+//
+//   x ──norm──▶ rows ──qkv──▶ rope, KV write ──▶ attention ──▶ rows ──o──▶ + x
+//   x ──norm──▶ rows ──gate, up, activation──▶ rows ──down──▶ + x              for each layer
+//   x ──norm──▶ rows ──head──▶ picked tokens, logits
+//
+// "rows" is the step's activations in the form that the next matrix takes: bfloat16, or integers
+// with a scale. Everything else is float32. Each arrow is one job of the thread pool over blocks of
+// a matrix, rows, or parts of the attention.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "abi.h"
+#include "aligned.h"
+#include "attention.h"
+#include "matrix.h"
+#include "rows.h"
+#include "sampling.h"
+#include "thread_pool.h"
+
+namespace octavo {
+
+struct Layer {
+  PackedMatrix qkv, o, gate_up, down;
+  const float* attn_norm;
+  const float* q_norm;  // [head_dim], or null
+  const float* k_norm;
+  const float* post_attn_norm;  // or null
+  const float* mlp_norm;
+  const float* post_mlp_norm;
+  int32_t rope;    // which of the step's tables
+  int32_t window;  // 0: none
+};
+
+class Decoder {
+public:
+  explicit Decoder(const OctavoDecoderConfig& config);
+
+  int64_t kv_bytes_per_block(int32_t block_size, int32_t kv_dtype) const;
+  void set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
+
+  // Returns an OctavoStatus. Nothing is computed, and no KV written, if the step is refused.
+  int step(OctavoStep& step);
+
+  // CPU time of the pool's threads and of the caller within steps, in seconds.
+  double cpu_seconds() const;
+
+private:
+  int check(OctavoStep& step) const;
+  void reserve(const OctavoStep& step);
+  void embed(const OctavoStep& step);
+  void fill_rope_tables(const OctavoStep& step);
+  void attend_layer(int32_t index, const OctavoStep& step);
+  void feed_forward(const Layer& layer);
+  void select(OctavoStep& step);
+  void gather_wanted(const OctavoStep& step, int64_t num_wanted);
+  void compute_logits(const OctavoStep& step, int64_t num_wanted);
+
+  const float* padded(const float* weights, int64_t length);
+  AttentionArgs attention_args(int32_t layer, const OctavoStep& step) const;
+  void turn_heads(float* heads, int32_t num_heads, const float* norm, const float* cos);
+  // Fills rows_ with `num_rows` rows of x, normed if there is a norm, in the form that `w` takes.
+  void prepare(const PackedMatrix& w, const float* x, int64_t stride, const float* norm,
+               int64_t length, int64_t num_rows);
+  void multiply(const PackedMatrix& w, float* out, int64_t stride, bool add);
+  void add_product(const PackedMatrix& w, const float* post_norm);
+  // Calls work(block, first_row, num_rows, thread), cut so that all threads have something to do.
+  template <class Work>
+  void for_blocks(int64_t num_blocks, int64_t num_rows, const Work& work);
+  template <class Work>
+  void for_rows(int64_t num_rows, const Work& work);  // work(row)
+
+  OctavoDecoderConfig config_;
+  std::vector<Layer> layers_;
+  PackedMatrix head_, embed_;
+  std::vector<AlignedArray<float>> norms_;
+  std::vector<float> frequencies_;  // [num_ropes, head_dim / 2]
+  std::vector<float> rope_scales_;
+  const float* final_norm_ = nullptr;
+  const MatrixKernels& matrix_;
+  const RowKernels& row_;
+  const SamplingKernels& sampling_;
+  ThreadPool pool_;
+  AttentionWorkspace attention_workspace_;
+  std::vector<std::unique_ptr<SamplingScratch>> sampling_scratch_;  // by thread
+  std::vector<KvCache> caches_;  // by layer
+  int64_t max_slots_ = 0;
+  int64_t scratch_bytes_ = 0;  // per thread
+  double caller_seconds_ = 0.0;
+
+  // Floats from one row to the next, and where k and v begin in a row of qkv_.
+  int64_t hidden_, attended_width_, inner_, k_offset_, v_offset_, qkv_width_, padded_vocab_;
+
+  // The step's memory, [num_rows_] of each unless said.
+  int64_t num_rows_ = 0;
+  AlignedArray<float> x_, qkv_, attended_, gated_, added_, ropes_;
+  AlignedArray<BFloat16> bf16_;
+  AlignedArray<int8_t> int8_;
+  AlignedArray<float> scales_;
+  AlignedArray<int32_t> sums_;
+  Rows rows_{};
+  AlignedArray<uint8_t> scratch_;  // [num_threads, scratch_bytes_]
+  AlignedArray<float> tiles_;      // [num_threads, num_rows_, 2, kBlockRows]
+  AlignedArray<float> selected_;   // rows of x whose logits are wanted
+  AlignedArray<float> drawn_;      // logits of rows that are drawn from, [.., padded vocabulary]
+  std::vector<RowMax> largest_;    // [num_threads, rows of selected_]
+  std::vector<int64_t> drawn_row_;  // of drawn_, by row of selected_; -1 for others
+};
+
+}  // namespace octavo

@@ -1,0 +1,73 @@
+// The language-model head: what comes of the rows that the engine asked about.
+//
+//   wanted rows    [ greedy | drawn | logits ]       greedy and drawn are the step's picks
+//   kept of each     maximum  logits  logits         of a block of outputs, while it is in the cache
+#include <algorithm>
+
+#include "decoder.h"
+
+namespace octavo {
+namespace {
+
+Pick pick_of(const OctavoStep& step, int64_t i) {
+  return {step.temperature[i], step.top_k[i], step.top_p[i], step.min_p[i], step.draw[i]};
+}
+
+}  // namespace
+
+void Decoder::select(OctavoStep& step) {
+  const int64_t num_wanted = step.num_picks + step.num_logits;
+  if (num_wanted == 0) return;
+  gather_wanted(step, num_wanted);
+  prepare(head_, selected_.data(), hidden_, final_norm_, config_.hidden_size, num_wanted);
+  compute_logits(step, num_wanted);
+  pool_.run(step.num_picks, [&](int64_t i, int thread) {
+    if (drawn_row_[i] < 0) {
+      RowMax largest;
+      for (int t = 0; t < pool_.num_threads(); t++) largest.add(largest_[t * num_wanted + i]);
+      step.picked[i] = largest.token_id;
+    } else {
+      step.picked[i] = pick_token(sampling_, drawn_ + drawn_row_[i] * padded_vocab_,
+                                  config_.vocab_size, pick_of(step, i), *sampling_scratch_[thread]);
+    }
+  });
+}
+
+void Decoder::gather_wanted(const OctavoStep& step, int64_t num_wanted) {
+  selected_.reserve(num_wanted * hidden_);
+  int64_t num_drawn = 0;
+  drawn_row_.assign(num_wanted, -1);
+  for (int64_t i = 0; i < num_wanted; i++) {
+    const bool picks = i < step.num_picks;
+    const int32_t row = picks ? step.pick_rows[i] : step.logits_rows[i - step.num_picks];
+    std::copy_n(x_ + row * hidden_, hidden_, selected_ + i * hidden_);
+    if (picks && !pick_of(step, i).greedy()) drawn_row_[i] = num_drawn++;
+  }
+  drawn_.reserve(num_drawn * padded_vocab_);
+}
+
+void Decoder::compute_logits(const OctavoStep& step, int64_t num_wanted) {
+  largest_.assign(pool_.num_threads() * num_wanted, RowMax{});
+  tiles_.reserve(pool_.num_threads() * num_wanted * kBlockRows);
+  for_blocks(head_.num_blocks, num_wanted, [&](int64_t block, int64_t first, int64_t count,
+                                               int thread) {
+    float* tile = tiles_ + thread * num_wanted * kBlockRows;
+    matrix_.multiply(head_, block, rows_, first, count, tile, kBlockRows, false,
+                     scratch_ + thread * scratch_bytes_);
+    const int64_t start = block * kBlockRows;
+    const int64_t size = std::min<int64_t>(kBlockRows, config_.vocab_size - start);
+    for (int64_t i = first; i < first + count; i++, tile += kBlockRows) {
+      if (config_.logit_softcap > 0) row_.softcap(tile, kBlockRows, config_.logit_softcap);
+      if (i >= step.num_picks)
+        std::copy_n(tile, size,
+                    step.logits + (i - step.num_picks) * config_.vocab_size + start);
+      else if (drawn_row_[i] >= 0)
+        std::copy_n(tile, size, drawn_ + drawn_row_[i] * padded_vocab_ + start);
+      else
+        sampling_.add_to_max(tile, size, static_cast<int32_t>(start),
+                             largest_[thread * num_wanted + i]);
+    }
+  });
+}
+
+}  // namespace octavo

@@ -1,0 +1,111 @@
+// RowKernels over the vectors of vec_*.h. Included once by each instruction set's translation unit.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "matrix.h"
+#include "rows.h"
+#include "vec_math.h"
+
+namespace octavo {
+
+template <class V>
+static void rms_norm(const float* x, const float* scale, float eps, int64_t length, int64_t padded,
+                     float* out) {
+  using F = typename V::F;
+  static_assert(kColUnit % (4 * V::kLanes) == 0, "rows are whole groups of four vectors");
+  F sum[4] = {V::set1(0.0f), V::set1(0.0f), V::set1(0.0f), V::set1(0.0f)};
+  for (int64_t i = 0; i < padded; i += 4 * V::kLanes)
+    for (int j = 0; j < 4; j++) {
+      const F value = V::load(x + i + j * V::kLanes);
+      sum[j] = V::fma(value, value, sum[j]);
+    }
+  const float square = reduce_add<V>(V::add(V::add(sum[0], sum[1]), V::add(sum[2], sum[3])));
+  const F factor = V::set1(1.0f / std::sqrt(square / static_cast<float>(length) + eps));
+  for (int64_t i = 0; i < padded; i += V::kLanes)
+    V::store(out + i, V::mul(V::mul(V::load(x + i), factor), V::load(scale + i)));
+}
+
+static void to_bfloat16(const float* x, int64_t padded, BFloat16* out) {
+  for (int64_t i = 0; i < padded; i++) store_as(x[i], out + i);
+}
+
+template <class V>
+static void quantize(const float* x, int64_t padded, int8_t* q, float* scale, int32_t* sums) {
+  using F = typename V::F;
+  F largest = V::set1(0.0f), faults = V::set1(0.0f);
+  for (int64_t i = 0; i < padded; i += V::kLanes) {
+    const F value = V::load(x + i);
+    largest = V::max(V::abs(value), largest);
+    faults = V::fma(value, V::set1(0.0f), faults);
+  }
+  const float max = reduce_max<V>(largest);
+  const float inverse = max > 0.0f ? 127.0f / max : 0.0f;
+  *scale = max / 127.0f + reduce_add<V>(faults);
+  // Adding 1.5 · 2^23 leaves the nearest integer in the low bits.
+  constexpr float kShift = 12582912.0f;
+  constexpr int32_t kShiftBits = 0x4b400000;
+  for (int64_t i = 0; i < padded; i += kSumCols) {
+    int32_t sum = 0;
+    for (int64_t j = i; j < i + kSumCols; j++) {
+      const float shifted = x[j] * inverse + kShift;
+      int32_t bits;
+      memcpy(&bits, &shifted, sizeof bits);
+      const auto value = static_cast<int8_t>(bits - kShiftBits);
+      q[j] = value;
+      sum += value;
+    }
+    sums[i / kSumCols] = sum;
+  }
+}
+
+template <class V>
+static void silu_mul(const float* gate, const float* up, float* out) {
+  using F = typename V::F;
+  for (int i = 0; i < kBlockRows; i += V::kLanes) {
+    const F g = V::load(gate + i);
+    const F power = exp2<V>(V::min(V::set1(126.0f), V::mul(g, V::set1(-1.44269504f))));
+    V::store(out + i, V::mul(V::div(g, V::add(V::set1(1.0f), power)), V::load(up + i)));
+  }
+}
+
+// 0.5 · g · (1 + tanh(sqrt(2/π) · (g + 0.044715 · g³)))
+template <class V>
+static void gelu_tanh_mul(const float* gate, const float* up, float* out) {
+  using F = typename V::F;
+  for (int i = 0; i < kBlockRows; i += V::kLanes) {
+    const F g = V::load(gate + i);
+    const F cubic = V::fma(V::mul(V::mul(g, g), g), V::set1(0.044715f), g);
+    const F t = tanh<V>(V::mul(cubic, V::set1(0.797884561f)));
+    const F act = V::mul(V::mul(V::set1(0.5f), g), V::add(V::set1(1.0f), t));
+    V::store(out + i, V::mul(act, V::load(up + i)));
+  }
+}
+
+template <class V>
+static void softcap(float* x, int64_t padded, float cap) {
+  const auto factor = V::set1(cap), inverse = V::set1(1.0f / cap);
+  for (int64_t i = 0; i < padded; i += V::kLanes)
+    V::store(x + i, V::mul(factor, tanh<V>(V::mul(V::load(x + i), inverse))));
+}
+
+static void rope(float* x, const float* cos, const float* sin, int64_t half) {
+  for (int64_t i = 0; i < half; i++) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+static void add(float* x, const float* y, int64_t padded) {
+  for (int64_t i = 0; i < padded; i++) x[i] += y[i];
+}
+
+template <class V>
+constexpr RowKernels row_kernels_of() {
+  return {rms_norm<V>, to_bfloat16, quantize<V>, silu_mul<V>, gelu_tanh_mul<V>, softcap<V>,
+          rope,        add};
+}
+
+}  // namespace octavo
