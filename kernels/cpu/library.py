@@ -13,14 +13,10 @@ import importlib.resources
 from dataclasses import dataclass
 from pathlib import Path
 
-# torch first: the library then binds to the OpenMP runtime that torch brings, so that both share
-# one team of threads.
-import torch
-
 FILE_NAME = "liboctavo_cpu.so"
-ABI_VERSION = 1  # OCTAVO_ABI_VERSION in src/abi.h
-ISAS = ("portable", "avx2", "avx512")  # OctavoIsa, slowest first
-DTYPES = {torch.float32: 0, torch.bfloat16: 1}  # OctavoDtype
+ABI_VERSION = 2  # OCTAVO_ABI_VERSION in src/abi.h
+ISAS = ("portable", "avx2", "avx512", "avx512bf16")  # OctavoIsa, slowest first
+KV_DTYPES = {"bfloat16": 1, "int8": 2}  # OctavoDtype, of the KV cache
 
 
 class PagedAttentionArgs(ctypes.Structure):
@@ -115,7 +111,5 @@ def open_library(path: Path) -> Library | str:
         return f"{path} does not load: {error}"
     if version != ABI_VERSION:
         return f"{path} has interface {version} and this code needs {ABI_VERSION}; build it again"
-    handle.octavo_paged_attention.argtypes = (ctypes.POINTER(PagedAttentionArgs),)
-    handle.octavo_kv_cache_write.argtypes = (ctypes.POINTER(KvCacheWriteArgs),)
     isas = tuple(isa for i, isa in enumerate(ISAS) if handle.octavo_isa_supported(i))
     return Library(path, handle, isas)

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 1
+#define OCTAVO_ABI_VERSION 2
 #define OCTAVO_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -30,10 +30,10 @@ enum OctavoStatus {
   OCTAVO_BAD_BLOCK = 4,            // index: request; value: the block number
   OCTAVO_BAD_SLOT = 5,             // index: token; value: its slot
   OCTAVO_OUT_OF_MEMORY = 6,
-  OCTAVO_BAD_TOKEN = 7,     // index: row; value: its token
-  OCTAVO_BAD_POSITION = 8,  // index: row; value: its position
-  OCTAVO_BAD_ROW = 9,       // index: pick, or number of picks + logits row; value: the row
-  OCTAVO_NO_KV = 10,        // the decoder has no KV pool yet
+  OCTAVO_BAD_TOKEN = 9,     // index: row; value: its token
+  OCTAVO_BAD_POSITION = 10,  // index: row; value: its position
+  OCTAVO_BAD_ROW = 11,       // index: pick, or number of picks + logits row; value: the row
+  OCTAVO_NO_KV = 12,        // the decoder has no KV pool yet
   OCTAVO_BAD_PACKING = 7,  // no way from this scheme to this format
   OCTAVO_BAD_WEIGHT = 8,   // index: of a weight in its rows, that is not finite as packed
 };
@@ -202,10 +202,49 @@ struct OctavoStep {
 
 struct OctavoDecoder;
 
+// Blocks [first_block, first_block + count) of a packed matrix (matrix.h; `format` is its
+// MatrixFormat) times rows of bfloat16, or of int8 with scales and sums, on the calling thread. For
+// the tests of the matrix kernels: a decoder calls those from within.
+struct OctavoMatrixMultiply {
+  const void* data;
+  const float* bias;  // [num_blocks * 32] or null
+  const void* bf16;
+  const int8_t* int8;
+  const float* scales;
+  const int32_t* sums;
+  float* out;          // [num_rows, out_stride]: of the first block's first output on
+  int64_t num_blocks;  // of the matrix
+  int64_t first_block;
+  int64_t count;
+  int64_t first_row;
+  int64_t num_rows;
+  int64_t out_stride;
+  int32_t format;
+  int32_t cols;
+  int32_t group;
+  int32_t add;
+  int32_t isa;
+};
+
+// Row `row` of a packed matrix.
+struct OctavoMatrixReadRow {
+  const void* data;
+  float* out;  // [num_cols]
+  int64_t num_blocks;
+  int64_t row;
+  int64_t num_cols;
+  int32_t format;
+  int32_t cols;
+  int32_t group;
+  int32_t isa;
+};
+
 OCTAVO_EXPORT int octavo_abi_version(void);
 OCTAVO_EXPORT int octavo_isa_supported(int isa);  // by this build and this CPU
 OCTAVO_EXPORT int octavo_paged_attention(struct OctavoPagedAttention* args);
 OCTAVO_EXPORT int octavo_kv_cache_write(struct OctavoKvCacheWrite* args);
+OCTAVO_EXPORT int octavo_matrix_multiply(const struct OctavoMatrixMultiply* args);
+OCTAVO_EXPORT int octavo_matrix_read_row(const struct OctavoMatrixReadRow* args);
 OCTAVO_EXPORT int octavo_pack_rows(struct OctavoPackRows* args);
 
 // Weights, norms and frequencies stay the caller's and must outlive the decoder; `layers` need not.
