@@ -9,13 +9,6 @@
 namespace octavo {
 namespace {
 
-// Below as many rows, handing out row operations costs more than doing them.
-constexpr int64_t kSerialRows = 4;
-constexpr int64_t kRowsPerItem = 4;
-// A block is computed for all rows at once unless that leaves threads without work.
-constexpr int64_t kItemsPerThread = 4;
-constexpr int64_t kRowUnit = 12;  // rows of a kernel's tile
-
 PackedMatrix view(const OctavoMatrix& matrix) {
   return {static_cast<const uint8_t*>(matrix.data),
           matrix.bias,
@@ -34,7 +27,8 @@ Decoder::Decoder(const OctavoDecoderConfig& config)
                    config.frequencies + config.num_ropes * (config.head_dim / 2)),
       rope_scales_(config.rope_scales, config.rope_scales + config.num_ropes),
       matrix_(matrix_kernels(config.isa)), row_(row_kernels(config.isa)),
-      sampling_(sampling_kernels(config.isa)), pool_(config.num_threads), hidden_(round_up(config.hidden_size, kColUnit)),
+      sampling_(sampling_kernels(config.isa)), pool_(config.num_threads),
+      hidden_(round_up(config.hidden_size, kColUnit)),
       attended_width_(round_up(int64_t{config.num_heads} * config.head_dim, kColUnit)),
       inner_(round_up(config.intermediate_size, kColUnit)),
       k_offset_(round_up(int64_t{config.num_heads} * config.head_dim, kBlockRows)),
@@ -45,12 +39,12 @@ Decoder::Decoder(const OctavoDecoderConfig& config)
     const OctavoLayer& layer = config.layers[i];
     layers_.push_back({view(layer.qkv), view(layer.o), view(layer.gate_up), view(layer.down),
                        padded(layer.attn_norm, config.hidden_size),
-                       padded(layer.q_norm, config.head_dim),
-                       padded(layer.k_norm, config.head_dim),
+                       padded(layer.q_norm, config.head_dim), padded(layer.k_norm, config.head_dim),
                        padded(layer.post_attn_norm, config.hidden_size),
                        padded(layer.mlp_norm, config.hidden_size),
                        padded(layer.post_mlp_norm, config.hidden_size), layer.rope, layer.window});
-    for (const PackedMatrix& w : {layers_[i].qkv, layers_[i].o, layers_[i].gate_up, layers_[i].down})
+    for (const PackedMatrix& w :
+         {layers_[i].qkv, layers_[i].o, layers_[i].gate_up, layers_[i].down})
       scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes(w));
   }
   final_norm_ = padded(config.final_norm, config.hidden_size);
@@ -142,29 +136,6 @@ void Decoder::reserve(const OctavoStep& step) {
   scales_.reserve(num_rows_);
   sums_.reserve(num_rows_ * widest / kSumCols);
   tiles_.reserve(pool_.num_threads() * num_rows_ * 2 * kBlockRows);
-}
-
-template <class Work>
-void Decoder::for_rows(int64_t num_rows, const Work& work) {
-  if (num_rows <= kSerialRows) {
-    for (int64_t row = 0; row < num_rows; row++) work(row);
-    return;
-  }
-  pool_.run((num_rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
-    const int64_t end = std::min(num_rows, (item + 1) * kRowsPerItem);
-    for (int64_t row = item * kRowsPerItem; row < end; row++) work(row);
-  });
-}
-
-template <class Work>
-void Decoder::for_blocks(int64_t num_blocks, int64_t num_rows, const Work& work) {
-  const int64_t wanted = (kItemsPerThread * pool_.num_threads() + num_blocks - 1) / num_blocks;
-  const int64_t parts = std::clamp<int64_t>(num_rows / (4 * kRowUnit), 1, wanted);
-  const int64_t rows = round_up((num_rows + parts - 1) / parts, parts > 1 ? kRowUnit : 1);
-  pool_.run(num_blocks * parts, [&](int64_t item, int thread) {
-    const int64_t first = item % parts * rows;
-    if (first < num_rows) work(item / parts, first, std::min(rows, num_rows - first), thread);
-  });
 }
 
 void Decoder::embed(const OctavoStep& step) {

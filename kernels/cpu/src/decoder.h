@@ -9,6 +9,7 @@
 // a matrix, rows, or parts of the attention.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,13 @@
 #include "thread_pool.h"
 
 namespace octavo {
+
+// Below as many rows, handing out row operations costs more than doing them.
+constexpr int64_t kSerialRows = 4;
+constexpr int64_t kRowsPerItem = 4;
+// A block is computed for all rows at once unless that leaves threads without work.
+constexpr int64_t kItemsPerThread = 4;
+constexpr int64_t kRowUnit = 12;  // rows of a kernel's tile
 
 struct Layer {
   PackedMatrix qkv, o, gate_up, down;
@@ -85,7 +93,7 @@ private:
   ThreadPool pool_;
   AttentionWorkspace attention_workspace_;
   std::vector<std::unique_ptr<SamplingScratch>> sampling_scratch_;  // by thread
-  std::vector<KvCache> caches_;  // by layer
+  std::vector<KvCache> caches_;                                     // by layer
   int64_t max_slots_ = 0;
   int64_t scratch_bytes_ = 0;  // per thread
   double caller_seconds_ = 0.0;
@@ -101,12 +109,35 @@ private:
   AlignedArray<float> scales_;
   AlignedArray<int32_t> sums_;
   Rows rows_{};
-  AlignedArray<uint8_t> scratch_;  // [num_threads, scratch_bytes_]
-  AlignedArray<float> tiles_;      // [num_threads, num_rows_, 2, kBlockRows]
-  AlignedArray<float> selected_;   // rows of x whose logits are wanted
-  AlignedArray<float> drawn_;      // logits of rows that are drawn from, [.., padded vocabulary]
-  std::vector<RowMax> largest_;    // [num_threads, rows of selected_]
+  AlignedArray<uint8_t> scratch_;   // [num_threads, scratch_bytes_]
+  AlignedArray<float> tiles_;       // [num_threads, num_rows_, 2, kBlockRows]
+  AlignedArray<float> selected_;    // rows of x whose logits are wanted
+  AlignedArray<float> drawn_;       // logits of rows that are drawn from, [.., padded vocabulary]
+  std::vector<RowMax> largest_;     // [num_threads, rows of selected_]
   std::vector<int64_t> drawn_row_;  // of drawn_, by row of selected_; -1 for others
 };
+
+template <class Work>
+void Decoder::for_rows(int64_t num_rows, const Work& work) {
+  if (num_rows <= kSerialRows) {
+    for (int64_t row = 0; row < num_rows; row++) work(row);
+    return;
+  }
+  pool_.run((num_rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item, int) {
+    const int64_t end = std::min(num_rows, (item + 1) * kRowsPerItem);
+    for (int64_t row = item * kRowsPerItem; row < end; row++) work(row);
+  });
+}
+
+template <class Work>
+void Decoder::for_blocks(int64_t num_blocks, int64_t num_rows, const Work& work) {
+  const int64_t wanted = (kItemsPerThread * pool_.num_threads() + num_blocks - 1) / num_blocks;
+  const int64_t parts = std::clamp<int64_t>(num_rows / (4 * kRowUnit), 1, wanted);
+  const int64_t rows = round_up((num_rows + parts - 1) / parts, parts > 1 ? kRowUnit : 1);
+  pool_.run(num_blocks * parts, [&](int64_t item, int thread) {
+    const int64_t first = item % parts * rows;
+    if (first < num_rows) work(item / parts, first, std::min(rows, num_rows - first), thread);
+  });
+}
 
 }  // namespace octavo

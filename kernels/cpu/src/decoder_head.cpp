@@ -1,7 +1,8 @@
 // The language-model head: what comes of the rows that the engine asked about.
 //
 //   wanted rows    [ greedy | drawn | logits ]       greedy and drawn are the step's picks
-//   kept of each     maximum  logits  logits         of a block of outputs, while it is in the cache
+//   kept of each     maximum  logits  logits         of a block of outputs, while it is in the
+//   cache
 #include <algorithm>
 
 #include "decoder.h"
@@ -49,25 +50,26 @@ void Decoder::gather_wanted(const OctavoStep& step, int64_t num_wanted) {
 void Decoder::compute_logits(const OctavoStep& step, int64_t num_wanted) {
   largest_.assign(pool_.num_threads() * num_wanted, RowMax{});
   tiles_.reserve(pool_.num_threads() * num_wanted * kBlockRows);
-  for_blocks(head_.num_blocks, num_wanted, [&](int64_t block, int64_t first, int64_t count,
-                                               int thread) {
-    float* tile = tiles_ + thread * num_wanted * kBlockRows;
-    matrix_.multiply(head_, block, rows_, first, count, tile, kBlockRows, false,
-                     scratch_ + thread * scratch_bytes_);
-    const int64_t start = block * kBlockRows;
-    const int64_t size = std::min<int64_t>(kBlockRows, config_.vocab_size - start);
-    for (int64_t i = first; i < first + count; i++, tile += kBlockRows) {
-      if (config_.logit_softcap > 0) row_.softcap(tile, kBlockRows, config_.logit_softcap);
-      if (i >= step.num_picks)
-        std::copy_n(tile, size,
-                    step.logits + (i - step.num_picks) * config_.vocab_size + start);
-      else if (drawn_row_[i] >= 0)
-        std::copy_n(tile, size, drawn_ + drawn_row_[i] * padded_vocab_ + start);
-      else
-        sampling_.add_to_max(tile, size, static_cast<int32_t>(start),
-                             largest_[thread * num_wanted + i]);
-    }
-  });
+  for_blocks(head_.num_blocks, num_wanted,
+             [&](int64_t block, int64_t first, int64_t count, int thread) {
+               float* tile = tiles_ + thread * num_wanted * kBlockRows;
+               matrix_.multiply(head_, block, rows_, first, count, tile, kBlockRows, false,
+                                scratch_ + thread * scratch_bytes_);
+               const int64_t start = block * kBlockRows;
+               const int64_t size = std::min<int64_t>(kBlockRows, config_.vocab_size - start);
+               for (int64_t i = first; i < first + count; i++, tile += kBlockRows) {
+                 if (config_.logit_softcap > 0)
+                   row_.softcap(tile, kBlockRows, config_.logit_softcap);
+                 if (i >= step.num_picks)
+                   std::copy_n(tile, size,
+                               step.logits + (i - step.num_picks) * config_.vocab_size + start);
+                 else if (drawn_row_[i] >= 0)
+                   std::copy_n(tile, size, drawn_ + drawn_row_[i] * padded_vocab_ + start);
+                 else
+                   sampling_.add_to_max(tile, size, static_cast<int32_t>(start),
+                                        largest_[thread * num_wanted + i]);
+               }
+             });
 }
 
 }  // namespace octavo

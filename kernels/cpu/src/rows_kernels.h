@@ -104,8 +104,8 @@ static void add(float* x, const float* y, int64_t padded) {
 
 template <class V>
 constexpr RowKernels row_kernels_of() {
-  return {rms_norm<V>, to_bfloat16, quantize<V>, silu_mul<V>, gelu_tanh_mul<V>, softcap<V>,
-          rope,        add};
+  return {rms_norm<V>,      to_bfloat16, quantize<V>, silu_mul<V>,
+          gelu_tanh_mul<V>, softcap<V>,  rope,        add};
 }
 
 }  // namespace octavo

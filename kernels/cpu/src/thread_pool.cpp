@@ -88,7 +88,8 @@ void ThreadPool::run_job(int64_t count, Job job) {
     wake_all(wake_count_);
   }
   take_items(0);
-  // All items are taken. Close the gate, so that a late worker stays out, and wait for those inside.
+  // All items are taken. Close the gate, so that a late worker stays out, and wait for those
+  // inside.
   gate_.fetch_and(~kOpen);
   const auto empty = [this] { return (gate_.load(std::memory_order_acquire) & kInside) == 0; };
   while (!spin_until(empty)) std::this_thread::yield();
