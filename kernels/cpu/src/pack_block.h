@@ -1,0 +1,202 @@
+// Quantisation of one block of 32 rows. All arithmetic runs across the rows of a block:
+//
+//   tile  [cols][32] float32     column c of all rows, so that loops over rows become vectors
+//
+// and each row's own sums are made in the order of its columns. So a weight's packed bytes are the
+// same on every CPU. kernels/reference/quantization.py defines the values.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "float16.h"
+#include "matrix.h"
+
+namespace octavo {
+
+constexpr float kMaxHalf = 65504.0f;
+
+// A value for each of 32 rows.
+struct RowValues {
+  float v[kBlockRows];
+};
+
+// The largest magnitude that the format can hold.
+static inline float largest_weight(MatrixFormat format) {
+  switch (format) {
+  case kFormatBFloat16:
+    return 0x1.fefffep127f;  // beyond it rounding gives infinity
+  case kFormatGroup8:
+    return kMaxHalf * 127.0f;
+  case kFormatGroup4:
+    return kMaxHalf * 7.0f;
+  default:
+    return 0x1.fffffep127f;
+  }
+}
+
+// To the nearest integer, ties to even, for |x| < 2^22.
+static inline float round_even(float x) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 · 2^23
+  return (x + kMagic) - kMagic;
+}
+
+static inline float clamp(float x, float low, float high) {
+  x = x > low ? x : low;
+  return x < high ? x : high;
+}
+
+static inline float magnitude(float x) {
+  return std::fabs(x);
+}
+
+static inline float inverse_or_zero(float x) {
+  return x != 0.0f ? 1.0f / x : 0.0f;
+}
+
+static inline void find_largest(const float* tile, int64_t cols, RowValues& largest) {
+  for (int r = 0; r < kBlockRows; r++) largest.v[r] = 0.0f;
+  for (int64_t c = 0; c < cols; c++)
+    for (int r = 0; r < kBlockRows; r++) {
+      const float m = magnitude(tile[c * kBlockRows + r]);
+      largest.v[r] = m > largest.v[r] ? m : largest.v[r];
+    }
+}
+
+// out[c / 4][row][c % 4] = round(w / scale) + 128
+static inline void write_codes8(const float* tile, int64_t cols, const RowValues& scale,
+                                uint8_t* out) {
+  RowValues inverse;
+  for (int r = 0; r < kBlockRows; r++) inverse.v[r] = inverse_or_zero(scale.v[r]);
+  for (int64_t c = 0; c < cols; c += 4, out += kBlockRows * 4) {
+    uint32_t words[kBlockRows] = {};
+    for (int j = 0; j < 4; j++)
+      for (int r = 0; r < kBlockRows; r++) {
+        const float q = round_even(tile[(c + j) * kBlockRows + r] * inverse.v[r]);
+        const auto code = static_cast<int32_t>(clamp(q, -127.0f, 127.0f)) + 128;
+        words[r] |= static_cast<uint32_t>(code) << (8 * j);
+      }
+    memcpy(out, words, sizeof words);
+  }
+}
+
+static inline void pack_bfloat16(const float* tile, int64_t cols, uint8_t* out) {
+  for (int64_t c = 0; c < cols; c += 2, out += kBlockRows * 4) {
+    BFloat16 pairs[kBlockRows][2];
+    for (int r = 0; r < kBlockRows; r++) {
+      store_as(tile[c * kBlockRows + r], &pairs[r][0]);
+      store_as(tile[(c + 1) * kBlockRows + r], &pairs[r][1]);
+    }
+    memcpy(out, pairs, sizeof pairs);
+  }
+}
+
+static inline void pack_int8(const float* tile, int64_t cols, uint8_t* out) {
+  RowValues scale;
+  find_largest(tile, cols, scale);
+  for (int r = 0; r < kBlockRows; r++) scale.v[r] /= 127.0f;
+  memcpy(out, scale.v, sizeof scale.v);
+  write_codes8(tile, cols, scale, out + sizeof scale.v);
+}
+
+// Rounds scales to float16, as stored at `out`, and returns them as rounded.
+static inline void store_scales(RowValues& scale, uint8_t* out) {
+  Float16 halves[kBlockRows];
+  for (int r = 0; r < kBlockRows; r++) {
+    store_as(scale.v[r], &halves[r]);
+    scale.v[r] = to_float(halves[r]);
+  }
+  memcpy(out, halves, sizeof halves);
+}
+
+static inline void pack_group8(const float* tile, int64_t cols, int group, uint8_t* out) {
+  for (int64_t c = 0; c < cols; c += group) {
+    RowValues scale;
+    find_largest(tile + c * kBlockRows, group, scale);
+    for (int r = 0; r < kBlockRows; r++) scale.v[r] /= 127.0f;
+    store_scales(scale, out);
+    out += kBlockRows * sizeof(Float16);
+    write_codes8(tile + c * kBlockRows, group, scale, out);
+    out += group * kBlockRows;
+  }
+}
+
+// For one try of the inverse scale: Σ w·q and Σ q² over a group, q = round(w · inverse).
+static inline void correlate(const float* tile, int group, const RowValues& inverse,
+                             RowValues& products, RowValues& squares) {
+  constexpr int kRows = 16;  // whose sums stay in registers
+  for (int first = 0; first < kBlockRows; first += kRows) {
+    float product[kRows] = {}, square[kRows] = {};
+    for (int c = 0; c < group; c++)
+      for (int r = 0; r < kRows; r++) {
+        const float w = tile[c * kBlockRows + first + r];
+        const float q = clamp(round_even(w * inverse.v[first + r]), -8.0f, 7.0f);
+        product[r] += w * q;
+        square[r] += q * q;
+      }
+    memcpy(products.v + first, product, sizeof product);
+    memcpy(squares.v + first, square, sizeof square);
+  }
+}
+
+// Scales of a group of 4-bit weights. With the codes q fixed, the scale of least squared error is
+// Σ w·q / Σ q², and what it leaves of Σ w² is least where (Σ w·q)² / Σ q² is greatest. The codes
+// tried are those that put the largest weight at -7.1 to -8.9 (and so, by the sign of the scale,
+// use the whole range from -8 to 7 on the side where it is needed).
+static inline void search_scale(const float* tile, int group, RowValues& scale) {
+  constexpr int kTries = 9;  // to each side of -8, by tenths
+  RowValues largest{}, best{};
+  for (int c = 0; c < group; c++)
+    for (int r = 0; r < kBlockRows; r++) {
+      const float w = tile[c * kBlockRows + r];
+      largest.v[r] = magnitude(w) > magnitude(largest.v[r]) ? w : largest.v[r];
+    }
+  for (int r = 0; r < kBlockRows; r++) {
+    scale.v[r] = 0.0f;
+    largest.v[r] = inverse_or_zero(largest.v[r]);
+  }
+  for (int i = -kTries; i <= kTries; i++) {
+    RowValues inverse, products, squares;
+    const float anchor = -(8.0f + 0.1f * static_cast<float>(i));
+    for (int r = 0; r < kBlockRows; r++) inverse.v[r] = anchor * largest.v[r];
+    correlate(tile, group, inverse, products, squares);
+    for (int r = 0; r < kBlockRows; r++) {
+      const float fitted = products.v[r] * inverse_or_zero(squares.v[r]);
+      const float gain = products.v[r] * fitted;
+      const bool better = gain > best.v[r];
+      best.v[r] = better ? gain : best.v[r];
+      scale.v[r] = better ? fitted : scale.v[r];
+    }
+  }
+}
+
+// out[c / 8][row][c % 4], columns 8i + j in the low halves, 8i + 4 + j in the high ones.
+static inline void write_codes4(const float* tile, int group, const RowValues& scale,
+                                uint8_t* out) {
+  RowValues inverse;
+  for (int r = 0; r < kBlockRows; r++) inverse.v[r] = inverse_or_zero(scale.v[r]);
+  for (int c = 0; c < group; c += 8, out += kBlockRows * 4) {
+    uint32_t words[kBlockRows] = {};
+    for (int j = 0; j < 8; j++)
+      for (int r = 0; r < kBlockRows; r++) {
+        const float q = round_even(tile[(c + j) * kBlockRows + r] * inverse.v[r]);
+        const auto code = static_cast<int32_t>(clamp(q, -8.0f, 7.0f)) + 8;
+        words[r] |= static_cast<uint32_t>(code) << (j < 4 ? 8 * j : 8 * (j - 4) + 4);
+      }
+    memcpy(out, words, sizeof words);
+  }
+}
+
+static inline void pack_group4(const float* tile, int64_t cols, int group, uint8_t* out) {
+  for (int64_t c = 0; c < cols; c += group) {
+    RowValues scale;
+    search_scale(tile + c * kBlockRows, group, scale);
+    store_scales(scale, out);
+    out += kBlockRows * sizeof(Float16);
+    write_codes4(tile + c * kBlockRows, group, scale, out);
+    out += group * kBlockRows / 2;
+  }
+}
+
+}  // namespace octavo
