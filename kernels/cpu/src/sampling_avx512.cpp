@@ -1,0 +1,22 @@
+#include "sampling_kernels.h"
+
+namespace octavo {
+namespace {
+
+struct Avx512Vectors {
+  static constexpr int kLanes = 8;
+  typedef double D __attribute__((vector_size(64)));
+  typedef int64_t I __attribute__((vector_size(64)));
+  typedef float F __attribute__((vector_size(32)));
+  typedef int32_t M __attribute__((vector_size(32)));
+  static D widen(F x) { return __builtin_convertvector(x, D); }
+  static I widen(M x) { return __builtin_convertvector(x, I); }
+};
+
+using S = Sampler<Avx512Vectors>;
+
+}  // namespace
+
+const SamplingKernels kAvx512Sampling = {S::add_to_max, S::block_maxima, S::sum_weights, S::weigh};
+
+}  // namespace octavo
