@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 _ACTIVATIONS = {Activation.SILU: 0, Activation.GELU_TANH: 1}  # OctavoActivation
 _OUT_OF_MEMORY = 6
+# OctavoPhase of src/abi.h
+PHASES = (
+    *("embed", "prepare", "qkv", "rope", "attention"),
+    *("output", "gate_up", "down", "head", "pick"),
+)
 
 
 class MatrixArgs(ctypes.Structure):
@@ -106,6 +111,8 @@ def _declare(handle: ctypes.CDLL) -> None:
     handle.octavo_decoder_step.argtypes = (decoder, ctypes.POINTER(StepArgs))
     handle.octavo_decoder_cpu_seconds.argtypes = (decoder,)
     handle.octavo_decoder_cpu_seconds.restype = ctypes.c_double
+    handle.octavo_decoder_phase_seconds.argtypes = (decoder, ctypes.POINTER(ctypes.c_double))
+    handle.octavo_decoder_phase_seconds.restype = None
 
 
 class CpuDecoder:
@@ -197,6 +204,13 @@ class CpuDecoder:
     def cpu_seconds(self) -> float:
         """CPU time that its threads and steps have taken."""
         return float(self._handle.octavo_decoder_cpu_seconds(self._decoder))
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Wall time of all steps so far, by part of the step."""
+        seconds = (ctypes.c_double * len(PHASES))()
+        self._handle.octavo_decoder_phase_seconds(self._decoder, seconds)
+        return dict(zip(PHASES, seconds, strict=True))
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Makes the KV pool: zero pages that take memory as they are written."""

@@ -200,6 +200,21 @@ struct OctavoStep {
   int64_t bad_value;
 };
 
+// Parts of a step, for measurements.
+enum OctavoPhase {
+  OCTAVO_PHASE_EMBED = 0,    // also the tables of cos and sin
+  OCTAVO_PHASE_PREPARE = 1,  // norms and rounding, before each product
+  OCTAVO_PHASE_QKV = 2,
+  OCTAVO_PHASE_ROPE = 3,  // also the KV write
+  OCTAVO_PHASE_ATTENTION = 4,
+  OCTAVO_PHASE_OUTPUT = 5,
+  OCTAVO_PHASE_GATE_UP = 6,
+  OCTAVO_PHASE_DOWN = 7,
+  OCTAVO_PHASE_HEAD = 8,
+  OCTAVO_PHASE_PICK = 9,
+  OCTAVO_NUM_PHASES = 10,
+};
+
 struct OctavoDecoder;
 
 // Blocks [first_block, first_block + count) of a packed matrix (matrix.h; `format` is its
@@ -259,6 +274,9 @@ OCTAVO_EXPORT void octavo_decoder_set_kv(struct OctavoDecoder* decoder, void* ba
                                          int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
 OCTAVO_EXPORT int octavo_decoder_step(struct OctavoDecoder* decoder, struct OctavoStep* step);
 OCTAVO_EXPORT double octavo_decoder_cpu_seconds(const struct OctavoDecoder* decoder);
+// Wall time of all steps so far, [OCTAVO_NUM_PHASES] seconds.
+OCTAVO_EXPORT void octavo_decoder_phase_seconds(const struct OctavoDecoder* decoder,
+                                                double* seconds);
 
 #ifdef __cplusplus
 }

@@ -81,9 +81,11 @@ int Decoder::step(OctavoStep& step) {
   const int status = check(step);
   if (status != OCTAVO_OK || step.num_tokens == 0) return status;
   const double start = thread_cpu_seconds();
+  lap_start_ = std::chrono::steady_clock::now();
   reserve(step);
   embed(step);
   fill_rope_tables(step);
+  lap(OCTAVO_PHASE_EMBED);
   for (int32_t i = 0; i < config_.num_layers; i++) {
     attend_layer(i, step);
     feed_forward(layers_[i]);
@@ -91,6 +93,12 @@ int Decoder::step(OctavoStep& step) {
   select(step);
   caller_seconds_ += thread_cpu_seconds() - start;
   return OCTAVO_OK;
+}
+
+void Decoder::lap(OctavoPhase phase) {
+  const auto now = std::chrono::steady_clock::now();
+  phase_seconds_[phase] += std::chrono::duration<double>(now - lap_start_).count();
+  lap_start_ = now;
 }
 
 int Decoder::check(OctavoStep& step) const {
@@ -178,6 +186,7 @@ void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, con
       row_.to_bfloat16(from, cols, bf16_ + row * cols);
   });
   rows_ = {bf16_.data(), int8_.data(), scales_.data(), sums_.data(), w.cols};
+  lap(OCTAVO_PHASE_PREPARE);
 }
 
 void Decoder::multiply(const PackedMatrix& w, float* out, int64_t stride, bool add) {
@@ -239,6 +248,7 @@ void Decoder::attend_layer(int32_t index, const OctavoStep& step) {
   const Layer& layer = layers_[index];
   prepare(layer.qkv, x_.data(), hidden_, layer.attn_norm, config_.hidden_size, num_rows_);
   multiply(layer.qkv, qkv_.data(), qkv_width_, false);
+  lap(OCTAVO_PHASE_QKV);
   for_rows(num_rows_, [&](int64_t row) {
     float* q = qkv_ + row * qkv_width_;
     const float* cos = ropes_ + (row * config_.num_ropes + layer.rope) * config_.head_dim;
@@ -246,9 +256,12 @@ void Decoder::attend_layer(int32_t index, const OctavoStep& step) {
     turn_heads(q + k_offset_, config_.num_kv_heads, layer.k_norm, cos);
     write_kv(caches_[index], step.slot_mapping[row], q + k_offset_, q + v_offset_);
   });
+  lap(OCTAVO_PHASE_ROPE);
   attend(pool_, attention_args(index, step), attention_workspace_);
+  lap(OCTAVO_PHASE_ATTENTION);
   prepare(layer.o, attended_.data(), attended_width_, nullptr, 0, num_rows_);
   add_product(layer.o, layer.post_attn_norm);
+  lap(OCTAVO_PHASE_OUTPUT);
 }
 
 void Decoder::feed_forward(const Layer& layer) {
@@ -265,8 +278,10 @@ void Decoder::feed_forward(const Layer& layer) {
                  act(tile + m * 2 * kBlockRows, tile + m * 2 * kBlockRows + kBlockRows,
                      gated_ + (first_row + m) * inner_ + pair * kBlockRows);
              });
+  lap(OCTAVO_PHASE_GATE_UP);
   prepare(layer.down, gated_.data(), inner_, nullptr, 0, num_rows_);
   add_product(layer.down, layer.post_mlp_norm);
+  lap(OCTAVO_PHASE_DOWN);
 }
 
 double Decoder::cpu_seconds() const {

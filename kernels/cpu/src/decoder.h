@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,7 @@ public:
 
   // CPU time of the pool's threads and of the caller within steps, in seconds.
   double cpu_seconds() const;
+  const double* phase_seconds() const { return phase_seconds_; }  // [OCTAVO_NUM_PHASES]
 
 private:
   int check(OctavoStep& step) const;
@@ -66,6 +68,8 @@ private:
   void gather_wanted(const OctavoStep& step, int64_t num_wanted);
   void compute_logits(const OctavoStep& step, int64_t num_wanted);
 
+  // Counts the time since the last call, or the step's begin, to a phase.
+  void lap(OctavoPhase phase);
   const float* padded(const float* weights, int64_t length);
   AttentionArgs attention_args(int32_t layer, const OctavoStep& step) const;
   void turn_heads(float* heads, int32_t num_heads, const float* norm, const float* cos);
@@ -97,6 +101,8 @@ private:
   int64_t max_slots_ = 0;
   int64_t scratch_bytes_ = 0;  // per thread
   double caller_seconds_ = 0.0;
+  double phase_seconds_[OCTAVO_NUM_PHASES] = {};
+  std::chrono::steady_clock::time_point lap_start_;
 
   // Floats from one row to the next, and where k and v begin in a row of qkv_.
   int64_t hidden_, attended_width_, inner_, k_offset_, v_offset_, qkv_width_, padded_vocab_;

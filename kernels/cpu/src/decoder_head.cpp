@@ -22,6 +22,7 @@ void Decoder::select(OctavoStep& step) {
   gather_wanted(step, num_wanted);
   prepare(head_, selected_.data(), hidden_, final_norm_, config_.hidden_size, num_wanted);
   compute_logits(step, num_wanted);
+  lap(OCTAVO_PHASE_HEAD);
   pool_.run(step.num_picks, [&](int64_t i, int thread) {
     if (drawn_row_[i] < 0) {
       RowMax largest;
@@ -32,6 +33,7 @@ void Decoder::select(OctavoStep& step) {
                                   config_.vocab_size, pick_of(step, i), *sampling_scratch_[thread]);
     }
   });
+  lap(OCTAVO_PHASE_PICK);
 }
 
 void Decoder::gather_wanted(const OctavoStep& step, int64_t num_wanted) {
