@@ -35,7 +35,7 @@ def main(model_path: Path, **params: Any) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # Only now: torch takes its time, and --help need not wait for it.
+    # Only now: all this takes its time, and --help need not wait for it.
     from engine_svc.config import ConfigError, settings_from
     from engine_svc.memory import DoesNotFitError
     from engine_svc.models.errors import ModelError

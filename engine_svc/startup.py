@@ -12,10 +12,11 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
-import torch
 from octavo.engine.v1 import engine_pb2 as pb
 
+from engine_svc.backends import choose_backend
 from engine_svc.config import ConfigError
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
@@ -33,9 +34,8 @@ from engine_svc.scheduling.scheduler_config import SchedulerConfig
 from engine_svc.service.submission import MAX_CHOICES, RequestLimits
 from engine_svc.worker.executor import LocalExecutor
 from engine_svc.worker.model_runner import ModelRunner
-from kernels.backend import StepInputs
-from kernels.cpu import library as cpu_library
-from kernels.reference.backend import ReferenceBackend
+from engine_svc.worker.sampler import pick_inputs
+from kernels.backend import Precision, StepInputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kernels.backend import Decoder
 
 _WARM_UP_TOKENS = 16
+_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +66,28 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
     with printer.phase("reading config"):
         opened = open_model(settings.model.path)
         _check_length(settings.model.max_model_len, opened)
-        torch.set_num_threads(settings.model.threads or usable_cores())
-        dtype_name, dtype_notice = choose_dtype(settings.model.dtype, _stored_dtype(opened))
-        dtype: torch.dtype = getattr(torch, dtype_name)
-        backend = ReferenceBackend(cpu_library.load())
+        dtype, dtype_notice = choose_dtype(settings.model.dtype, _stored_dtype(opened))
+        precision = Precision(dtype, weights="auto", kv_cache="auto")
+        threads = settings.model.threads or usable_cores()
+        backend, backend_notice = choose_backend(precision, opened.spec, threads)
     with printer.phase("planning memory"):
         wanted_len = settings.model.max_model_len or opened.max_position
         batched_tokens = settings.batch.batched_tokens(wanted_len)
-        needs = backend.plan(
-            opened.spec,
-            dtype,
-            block_size=settings.cache.block_size,
-            max_num_batched_tokens=batched_tokens,
-            max_num_seqs=settings.batch.max_num_seqs,
-        )
+        try:
+            needs = backend.plan(
+                opened.spec,
+                opened.source,
+                precision,
+                block_size=settings.cache.block_size,
+                max_num_batched_tokens=batched_tokens,
+                max_num_seqs=settings.batch.max_num_seqs,
+            )
+        except ValueError as error:  # this back end cannot do what the flags ask for
+            raise ConfigError(str(error)) from error
         available = available_memory(psutil.virtual_memory().available)
         plan = plan_memory(needs, available, _pool_request(settings, opened))
     with printer.loading("loading weights") as on_progress:
-        decoder = backend.load(opened.spec, opened.source, dtype, on_progress)
+        decoder = backend.load(opened.spec, opened.source, precision, on_progress)
     with printer.phase("allocating KV"):
         decoder.allocate_kv(plan.num_blocks, plan.block_size)
     with printer.phase("warming up"):
@@ -98,13 +103,17 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         # What is loaded stays for good; the collector need not look at it again.
         gc.collect()
         gc.freeze()
-    notices = [*opened.notices, *plan.notices, *([dtype_notice] if dtype_notice else [])]
+    notices = [
+        *opened.notices,
+        *plan.notices,
+        *(notice for notice in (dtype_notice, backend_notice) if notice is not None),
+    ]
     summary = [
         f"model: {_served_names(settings)[0]} ({opened.family}, {opened.format}), "
         f"{opened.num_parameters / 1e6:.1f} M parameters, "
         f"{format_bytes(opened.file_bytes)} on disk",
-        f"computing in {dtype_name}: {backend.description}",
-        *summary_lines(plan, opened.spec, dtype.itemsize),
+        f"computing in {dtype}: {backend.description}",
+        *summary_lines(plan, opened.spec, _ELEMENT_BYTES[dtype]),
         *(f"note: {notice}" for notice in notices),
     ]
     kv = KVCacheManager(plan.num_blocks, plan.block_size)
@@ -172,16 +181,17 @@ def _warm_up(decoder: Decoder, block_size: int) -> None:
     """Runs a small prefill and a decode, so that the first request does not pay for what backends
     set up lazily. Block 0 gets their keys and values, which nothing will ever look for."""
     for num_tokens in (min(_WARM_UP_TOKENS, block_size), 1):
-        positions = torch.arange(num_tokens, dtype=torch.int32)
+        positions = np.arange(num_tokens, dtype=np.int32)
         decoder.step(
             StepInputs(
-                token_ids=torch.zeros(num_tokens, dtype=torch.int32),
+                token_ids=np.zeros(num_tokens, dtype=np.int32),
                 positions=positions,
                 slot_mapping=positions,
-                query_start_loc=torch.tensor([0, num_tokens], dtype=torch.int32),
-                seq_lens=torch.tensor([num_tokens], dtype=torch.int32),
-                block_tables=torch.zeros((1, 1), dtype=torch.int32),
-                logits_rows=torch.tensor([num_tokens - 1], dtype=torch.int32),
+                query_start_loc=np.array([0, num_tokens], dtype=np.int32),
+                seq_lens=np.array([num_tokens], dtype=np.int32),
+                block_tables=np.zeros((1, 1), dtype=np.int32),
+                picks=pick_inputs((), ()),
+                logits_rows=np.array([num_tokens - 1], dtype=np.int32),
             )
         )
 

@@ -63,7 +63,8 @@ class StoredTensor:
         if self.scheme == "F16":
             return self.data.view(np.float16).reshape(self.shape).astype(np.float32)
         if self.scheme == "BF16":
-            wide = self.data.view(np.uint16).astype(np.uint32) << np.uint32(16)
+            wide = self.data.view(np.uint16).astype(np.uint32)
+            wide <<= np.uint32(16)
             return wide.view(np.float32).reshape(self.shape)
         try:
             kind = GGMLQuantizationType[self.scheme]

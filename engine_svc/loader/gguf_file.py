@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from gguf.constants import GGMLQuantizationType
 from octavo.fingerprint import tokenizer_sha256, weights_version
 
@@ -21,17 +20,21 @@ from engine_svc.models.errors import ModelError
 from engine_svc.models.family import GGUF_LAYER_NAMES, layer_names
 from engine_svc.models.fields import checked_number
 from engine_svc.models.registry import understand
-from kernels.backend import QuantizedTensor
+from kernels.backend import StoredTensor
 from kernels.spec import DecoderSpec, RopeKind, RopeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
 _DENSE = {
-    GGMLQuantizationType.F32: torch.float32,
-    GGMLQuantizationType.F16: torch.float16,
-    GGMLQuantizationType.BF16: torch.bfloat16,
+    GGMLQuantizationType.F32: "float32",
+    GGMLQuantizationType.F16: "float16",
+    GGMLQuantizationType.BF16: "bfloat16",
 }
 # Those that the gguf package can decode.
 _QUANTISED = frozenset(
@@ -64,7 +67,7 @@ def open_gguf(path: Path) -> OpenedModel:
     header = read_gguf_header(path)
     config, notices = config_from_gguf(header)
     understood = understand(config)
-    data = np.memmap(path, mode="c")  # copy-on-write: torch wants writable memory, the file stays
+    data = np.memmap(path, mode="r").view(np.ndarray)
     spec = _with_llama3_rope(understood.spec, header, data)
     names = _names(spec)
     shapes = {name: tensor.shape for name, tensor in header.tensors.items()}
@@ -89,7 +92,7 @@ def open_gguf(path: Path) -> OpenedModel:
         ),
         family=understood.family.name,
         format=f"GGUF, {kind.name}",
-        dtype=str(_DENSE.get(kind, torch.float32)).removeprefix("torch."),
+        dtype=_DENSE.get(kind, "float32"),
         eos_token_ids=frozenset(i for key in _END_KEYS for i in tokens[key]),
         bos_token_id=next(iter(tokens["bos_token_id"]), None),
         default_sampling=_sampling(header.metadata),
@@ -104,15 +107,15 @@ def open_gguf(path: Path) -> OpenedModel:
 
 @dataclass(frozen=True, slots=True)
 class GgufSource:
-    """`WeightSource` over a verified file. Tensors are views of the memory-mapped file, except:
+    """`WeightSource` over a verified file. Weights are views of the memory-mapped file, except:
 
     q and k of a llama file, whose rows llama.cpp reorders so that rotary pairs are neighbours, are
     put back (whole rows, so their blocks stay as they are); and norms that the family stores less
-    an offset, to which llama.cpp has added it, have it taken off again.
+    an offset, to which llama.cpp has added it, have it taken off again, in float32.
     """
 
     file: str
-    data: np.memmap[Any, np.dtype[np.uint8]]
+    data: Bytes
     tensors: Mapping[str, GgufTensor]
     names: Mapping[str, str]  # canonical name → name in the file
     interleaved_heads: Mapping[str, int]  # heads of the weights whose rows are reordered, by part
@@ -120,41 +123,52 @@ class GgufSource:
 
     def __post_init__(self) -> None:
         for name in self.names.values():
-            kind = self.tensors[name].kind
-            if kind not in _DENSE and kind not in _QUANTISED:
-                raise ModelError(f"{self.file}: {name} has the type {kind.name}, not supported")
+            kind, shape = self.tensors[name].kind, self.tensors[name].shape
+            # Only matrices have blocks that belong to one row.
+            if kind not in _DENSE and (kind not in _QUANTISED or len(shape) != 2):
+                raise ModelError(
+                    f"{self.file}: {name} {list(shape)} has the type {kind.name}, not supported"
+                )
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that `load` will read over all names."""
-        return sum(self.tensors[name].num_bytes for name in self.names.values())
+        """Bytes that `load` will give over all names."""
+        return sum(
+            4 * math.prod(self.tensors[stored].shape)
+            if self._has_offset(name)
+            else self.tensors[stored].num_bytes
+            for name, stored in self.names.items()
+        )
 
-    def load(self, name: str) -> torch.Tensor | QuantizedTensor:
-        """One weight by its canonical name: dense in the file's own type, or in its blocks."""
+    def scheme(self, name: str) -> str:
+        """The `StoredTensor.scheme` of one weight, without reading it."""
+        return "F32" if self._has_offset(name) else self.tensors[self.names[name]].kind.name
+
+    def load(self, name: str) -> StoredTensor:
+        """One weight by its canonical name, in the file's own type or blocks."""
         info = self.tensors[self.names[name]]
-        raw = torch.from_numpy(self.data[info.offset : info.offset + info.num_bytes])
-        part = name.rpartition(".")[2]
-        if info.kind in _DENSE:
-            rows = raw.view(_DENSE[info.kind]).reshape(info.shape)
-        else:
-            rows = raw.reshape(*info.shape[:-1], -1)
-        if part in self.interleaved_heads:
-            rows = rows[_original_rows(rows.shape[0], self.interleaved_heads[part])]
-        if info.kind not in _DENSE:
-            quantised = QuantizedTensor(info.kind.name, (info.shape[0], info.shape[-1]), rows)
-            return quantised if len(info.shape) == 2 else quantised.dequantize().flatten()
-        if self.norm_offset and part.endswith("norm"):
-            return rows.float() - self.norm_offset
-        return rows
+        data = self.data[info.offset : info.offset + info.num_bytes]
+        heads = self.interleaved_heads.get(name.rpartition(".")[2])
+        if heads is not None:
+            rows = data.reshape(info.shape[0], -1)
+            data = rows[_original_rows(info.shape[0], heads)].ravel()
+        stored = StoredTensor(info.kind.name, info.shape, data)
+        if self._has_offset(name):
+            values = stored.to_float32() - np.float32(self.norm_offset)
+            return StoredTensor("F32", info.shape, values.view(np.uint8))
+        return stored
+
+    def _has_offset(self, name: str) -> bool:
+        return self.norm_offset != 0.0 and name.endswith("norm")
 
 
-def _original_rows(num_rows: int, heads: int) -> torch.Tensor:
+def _original_rows(num_rows: int, heads: int) -> npt.NDArray[np.int64]:
     """Where each row of a q or k projection lies in a llama file.
 
     A head's rows are [first half | second half] for us, and alternate between the halves there.
     """
     half = num_rows // heads // 2
-    return torch.arange(num_rows).reshape(heads, half, 2).transpose(1, 2).flatten()
+    return np.arange(num_rows).reshape(heads, half, 2).transpose(0, 2, 1).ravel()
 
 
 def _interleaved_heads(header: GgufHeader, spec: DecoderSpec) -> dict[str, int]:
@@ -175,9 +189,7 @@ def _names(spec: DecoderSpec) -> dict[str, str]:
     return names | layer_names(spec, "blk.", GGUF_LAYER_NAMES)
 
 
-def _with_llama3_rope(
-    spec: DecoderSpec, header: GgufHeader, data: np.memmap[Any, np.dtype[np.uint8]]
-) -> DecoderSpec:
+def _with_llama3_rope(spec: DecoderSpec, header: GgufHeader, data: Bytes) -> DecoderSpec:
     """Recognises Llama 3's rope scaling by its tensor of frequency divisors. Raises ModelError."""
     info = header.tensors.get(_ROPE_FREQS)
     if info is None:
@@ -192,7 +204,7 @@ def _with_llama3_rope(
     return replace(spec, layers=tuple(replace(layer, rope=rope) for layer in spec.layers))
 
 
-def _llama3_divisors(rope: RopeSpec, head_dim: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _llama3_divisors(rope: RopeSpec, head_dim: int) -> npt.NDArray[np.float64]:
     """By what Llama 3.1 divides rotary frequencies: fast ones by 1, slow ones by `factor`."""
     frequency = rope.theta ** -(np.arange(0, head_dim, 2) / head_dim)
     turns = rope.original_max_position * frequency / (2 * np.pi)  # over the trained length

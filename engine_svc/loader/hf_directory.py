@@ -7,12 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from octavo.fingerprint import tokenizer_sha256, weights_version
 
 from engine_svc.loader.checks import check_weights, some
 from engine_svc.loader.opened import OpenedModel
 from engine_svc.loader.safetensors_files import (
-    DTYPES,
+    SCHEMES,
     CheckpointFiles,
     SafetensorsSource,
     read_files,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from engine_svc.models.family import Family
     from kernels.spec import DecoderSpec
 
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 SAMPLING_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 # Where the decoder stands in a checkpoint: by itself, bare, or inside a model that also sees.
@@ -130,7 +132,11 @@ def _same(files: CheckpointFiles, first: str, second: str) -> bool:
     """Whether two tensors hold the same values."""
     source = SafetensorsSource(files, {first: first, second: second})
     one, other = source.load(first), source.load(second)
-    return one.shape == other.shape and bool((one == other).all())
+    if one.shape != other.shape:
+        return False
+    if one.scheme == other.scheme:
+        return np.array_equal(one.data, other.data)
+    return np.array_equal(one.to_float32(), other.to_float32())
 
 
 def _main_dtype(files: CheckpointFiles, names: Mapping[str, str]) -> str:
@@ -138,7 +144,7 @@ def _main_dtype(files: CheckpointFiles, names: Mapping[str, str]) -> str:
     sizes: Counter[str] = Counter()
     for name in names.values():
         sizes[files.entries[name].dtype] += files.entries[name].num_bytes
-    return str(DTYPES[sizes.most_common(1)[0][0]]).removeprefix("torch.")
+    return _DTYPES[SCHEMES[sizes.most_common(1)[0][0]]]
 
 
 def _sampling(generation: Mapping[str, Any]) -> dict[str, float]:

@@ -20,7 +20,7 @@ class OpenedModel:
     source: WeightSource
     family: str
     format: str  # for people, for example "safetensors, 2 files, bfloat16" or "GGUF, Q4_1"
-    dtype: str  # torch's name of the type that the weights have, or are decoded to
+    dtype: str  # float32, bfloat16 or float16: what the weights have, or are decoded to
     eos_token_ids: frozenset[int]
     bos_token_id: int | None
     default_sampling: Mapping[str, float]  # those that the model's author set, by request field

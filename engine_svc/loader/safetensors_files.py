@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
-import torch
-from safetensors import safe_open
 
 from engine_svc.loader.checks import some
 from engine_svc.loader.safetensors_header import TensorEntry, read_header
 from engine_svc.models.errors import ModelError
+from kernels.backend import StoredTensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-}
+# The scheme that weights of each stored type are given in.
+SCHEMES = {"F64": "F32", "F32": "F32", "F16": "F16", "BF16": "BF16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +88,45 @@ def _weight_map(path: Path) -> dict[str, str]:
 
 @dataclass(slots=True)
 class SafetensorsSource:
-    """`WeightSource` over verified files. Tensors are views of the memory-mapped file."""
+    """`WeightSource` over verified files.
+
+    Weights are views of the memory-mapped files, but for F64, which becomes F32.
+    """
 
     files: CheckpointFiles
     names: Mapping[str, str]  # canonical name → name in the files
-    _open: dict[str, Any] = field(default_factory=dict)
-    _stack: ExitStack = field(default_factory=ExitStack)
+    _mapped: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.names.values():
             dtype = self.files.entries[name].dtype
-            if dtype not in DTYPES:
+            if dtype not in SCHEMES:
                 raise ModelError(
                     f"{self.files.file_of[name]}: {name} is stored as {dtype}; "
-                    f"{', '.join(DTYPES)} are supported"
+                    f"{', '.join(SCHEMES)} are supported"
                 )
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that `load` will read over all names."""
-        return sum(self.files.entries[name].num_bytes for name in self.names.values())
+        """Bytes that `load` will give over all names."""
+        entries = [self.files.entries[name] for name in self.names.values()]
+        return sum(
+            4 * math.prod(entry.shape) if entry.dtype == "F64" else entry.num_bytes
+            for entry in entries
+        )
 
-    def load(self, name: str) -> torch.Tensor:
+    def scheme(self, name: str) -> str:
+        """The `StoredTensor.scheme` of one weight, without reading it."""
+        return SCHEMES[self.files.entries[self.names[name]].dtype]
+
+    def load(self, name: str) -> StoredTensor:
         """One weight by its canonical name, in the file's own type."""
         stored = self.names[name]
-        file = self.files.file_of[stored]
-        if file not in self._open:
-            mapped = safe_open(str(self.files.directory / file), framework="pt")
-            self._open[file] = self._stack.enter_context(mapped)
-        tensor: torch.Tensor = self._open[file].get_tensor(stored)
-        return tensor
+        file, entry = self.files.file_of[stored], self.files.entries[stored]
+        if file not in self._mapped:
+            path = self.files.directory / file
+            self._mapped[file] = np.memmap(path, mode="r").view(np.ndarray)
+        data = self._mapped[file][entry.begin : entry.end]
+        if entry.dtype == "F64":
+            data = data.view(np.float64).astype(np.float32).view(np.uint8)
+        return StoredTensor(self.scheme(name), entry.shape, data)

@@ -32,7 +32,7 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor of a file: its type by safetensors' name, its shape and its bytes."""
+    """One tensor: its type by safetensors' name, its shape, and where its bytes are in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -68,16 +68,17 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
         raise ModelError(f"{path.name}: its header is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise ModelError(f"{path.name}: its header is not an object")
+    data_start = _PREFIX.size + length
     entries = {
-        name: _entry(path.name, name, value)
+        name: _entry(path.name, name, value, data_start)
         for name, value in header.items()
         if name != "__metadata__"
     }
-    _check_coverage(path.name, entries, _PREFIX.size + length, size)
+    _check_coverage(path.name, entries, data_start, size)
     return entries
 
 
-def _entry(file: str, name: str, value: Any) -> TensorEntry:
+def _entry(file: str, name: str, value: Any, data_start: int) -> TensorEntry:
     if not isinstance(value, Mapping) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise ModelError(f"{file}: the entry of {name} must have dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
@@ -91,7 +92,7 @@ def _entry(file: str, name: str, value: Any) -> TensorEntry:
         raise ModelError(
             f"{file}: {name} {dtype}{shape} takes {expected} bytes, its offsets give {end - begin}"
         )
-    return TensorEntry(dtype, tuple(shape), begin, end)
+    return TensorEntry(dtype, tuple(shape), data_start + begin, data_start + end)
 
 
 def _is_sizes(value: Any) -> bool:
@@ -102,14 +103,13 @@ def _check_coverage(
     file: str, entries: Mapping[str, TensorEntry], data_start: int, size: int
 ) -> None:
     """Tensors must follow each other without gap or overlap, up to the file's last byte."""
-    end = 0
+    end = data_start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != end:
             raise ModelError(
-                f"{file}: {name} begins at byte {entry.begin} of the data, not at {end}"
+                f"{file}: {name} begins at byte {entry.begin - data_start} of the data, not at "
+                f"{end - data_start}"
             )
         end = entry.end
-    if data_start + end != size:
-        raise ModelError(
-            f"{file}: expected {data_start + end} bytes by its header, the file has {size}"
-        )
+    if end != size:
+        raise ModelError(f"{file}: expected {end} bytes by its header, the file has {size}")

@@ -1,1 +1,1 @@
-"""Executes plans: tensors for one step, the decoder, the sampler."""
+"""Executes plans: arrays for one step, the decoder, the sampler."""

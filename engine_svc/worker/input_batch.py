@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from engine_svc.worker.sampler import SamplingState
 from kernels.backend import StepInputs
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from engine_svc.batch import NewRequest, ScheduledChunk
+    from kernels.backend import PickInputs
 
 
 @dataclass(slots=True)
@@ -139,7 +139,8 @@ class InputBatch:
     def fill(
         self,
         chunks: Sequence[ScheduledChunk],
-        logits_rows: npt.NDArray[np.int32],
+        picks: PickInputs,
+        logits_rows: Sequence[int],
         into: StepBuffers,
     ) -> StepInputs:
         """Writes one step's inputs into the buffers; they hold until the next call."""
@@ -161,7 +162,8 @@ class InputBatch:
             query_start_loc=into.query_start_loc.put(np.append(starts, len(request_row))),
             seq_lens=into.seq_lens.put(first + count),
             block_tables=into.block_tables.put(self._block_tables[rows, :width]),
-            logits_rows=into.logits_rows.put(logits_rows),
+            picks=picks,
+            logits_rows=into.logits_rows.put(np.array(logits_rows, dtype=np.int32)),
         )
 
     def _check(
@@ -187,28 +189,24 @@ class InputBatch:
 
 
 class Int32Buffer:
-    """An int32 tensor on the device, refilled every step through the host."""
+    """An array that is refilled every step, always in the same memory."""
 
-    def __init__(self, capacity: int, device: torch.device) -> None:
-        on_gpu = device.type == "cuda"
-        self._host = torch.zeros(capacity, dtype=torch.int32, pin_memory=on_gpu)
-        self._device = torch.zeros_like(self._host, device=device) if on_gpu else self._host
-        self._array: npt.NDArray[np.int32] = self._host.numpy()
+    def __init__(self, capacity: int) -> None:
+        self._array = np.zeros(capacity, dtype=np.int32)
 
-    def put(self, values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> torch.Tensor:
+    def put(self, values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Writes values of any shape; returns a contiguous view. Raises ValueError if too many."""
         if values.size > self._array.size:
             raise ValueError(
                 f"a step needs {values.size} entries in a buffer of {self._array.size}"
             )
-        self._array[: values.size] = values.ravel()
-        if self._device is not self._host:
-            self._device[: values.size].copy_(self._host[: values.size], non_blocking=True)
-        return self._device[: values.size].view(values.shape)
+        view = self._array[: values.size].reshape(values.shape)
+        view[...] = values
+        return view
 
 
 class StepBuffers:
-    """Room for the inputs of the largest step, on the decoder's device."""
+    """Room for the inputs of the largest step."""
 
     def __init__(
         self,
@@ -217,13 +215,12 @@ class StepBuffers:
         max_num_seqs: int,
         max_model_len: int,
         block_size: int,
-        device: torch.device,
     ) -> None:
         max_blocks = -(-(max_model_len + 1) // block_size)
-        self.token_ids = Int32Buffer(max_num_batched_tokens, device)
-        self.positions = Int32Buffer(max_num_batched_tokens, device)
-        self.slot_mapping = Int32Buffer(max_num_batched_tokens, device)
-        self.query_start_loc = Int32Buffer(max_num_seqs + 1, device)
-        self.seq_lens = Int32Buffer(max_num_seqs, device)
-        self.block_tables = Int32Buffer(max_num_seqs * max_blocks, device)
-        self.logits_rows = Int32Buffer(max_num_batched_tokens, device)
+        self.token_ids = Int32Buffer(max_num_batched_tokens)
+        self.positions = Int32Buffer(max_num_batched_tokens)
+        self.slot_mapping = Int32Buffer(max_num_batched_tokens)
+        self.query_start_loc = Int32Buffer(max_num_seqs + 1)
+        self.seq_lens = Int32Buffer(max_num_seqs)
+        self.block_tables = Int32Buffer(max_num_seqs * max_blocks)
+        self.logits_rows = Int32Buffer(max_num_batched_tokens)

@@ -1,11 +1,12 @@
-"""Runs one planned step on the decoder: state, inputs, logits, tokens, log-probabilities.
+"""Runs one planned step on the decoder: state, inputs, tokens, log-probabilities.
 
-Which rows of a step have their logits computed, for A decoding and B prefilling with prompt
-log-probabilities (row i of a prompt predicts the token at position i + 1):
+What a step is asked for, with A decoding, B decoding with log-probabilities, and C prefilling with
+prompt log-probabilities (row i of a prompt predicts the token at position i + 1):
 
-    rows          [ a57 | b16 b17 b18 b19 ]
-    logits_rows   [ a57 | b16 b17 b18 b19 ]      rows that sample first, then rows of prompts
-    used for        a58   p17 p18 p19 p20
+    rows          [ a57 | b31 | c16 c17 c18 c19 ]
+    picks.rows    [ a57 ]                            the decoder picks a58
+    logits_rows   [ b31 | c16 c17 c18 c19 ]          rows that sample first, then rows of prompts
+    used for        b32   c17 c18 c19 c20
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens
 from engine_svc.worker.input_batch import InputBatch, StepBuffers
 from engine_svc.worker.logprobs import no_logprobs, rows_logprobs, token_logprobs
-from engine_svc.worker.sampler import NOT_FINITE, sample
+from engine_svc.worker.sampler import NOT_FINITE, pick_inputs, sample
+from kernels.backend import NOT_FINITE as NO_TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
     from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
     from engine_svc.worker.input_batch import RequestState
     from kernels.backend import Decoder
@@ -55,7 +60,6 @@ class ModelRunner:
         max_num_seqs: int,
         max_model_len: int,
         max_num_batched_tokens: int,
-        device: str = "cpu",
     ) -> None:
         """The decoder's KV pool is allocated. max_model_len counts prompt and output tokens."""
         self._decoder = decoder
@@ -70,7 +74,6 @@ class ModelRunner:
             max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
             block_size=block_size,
-            device=torch.device(device),
         )
         self._half_reported: dict[int, int] = {}  # key to its next prompt position
 
@@ -86,23 +89,34 @@ class ModelRunner:
             return SampledTokens(())
 
         ends = np.cumsum([chunk.num_tokens for chunk in plan.chunks]).tolist()
-        sampling = [i for i, chunk in enumerate(plan.chunks) if chunk.samples]
         failed: dict[int, str] = {}
         prompts = [
             rows
             for chunk, end in zip(plan.chunks, ends, strict=True)
             if (rows := self._prompt_rows(chunk, end - chunk.num_tokens, failed)) is not None
         ]
-        logits_rows = [ends[i] - 1 for i in sampling]
+        last_rows = {
+            chunk.key: end - 1
+            for chunk, end in zip(plan.chunks, ends, strict=True)
+            if chunk.samples
+        }
+        plain = [key for key in last_rows if self._batch[key].sampling.plain]
+        others = [key for key in last_rows if not self._batch[key].sampling.plain]
+        logits_rows = [last_rows[key] for key in others]
         for prompt in prompts:
             logits_rows += prompt.rows
-        inputs = self._batch.fill(plan.chunks, np.array(logits_rows, dtype=np.int32), self._buffers)
-        with torch.inference_mode():
-            logits = self._decoder.step(inputs)
-            parts = self._report_prompts(prompts, logits[len(sampling) :], failed)
-            keys = [plan.chunks[i].key for i in sampling]
-            tokens = self._sample(keys, logits[: len(sampling)], failed)
-        return SampledTokens(tuple(tokens), tuple(parts), tuple(failed.items()))
+        picks = pick_inputs(
+            [last_rows[key] for key in plain], [self._batch[key].sampling for key in plain]
+        )
+        inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers)
+        result = self._decoder.step(inputs)
+        parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
+        tokens = dict(self._picked(plain, result.token_ids, failed))
+        tokens |= self._sampled(others, result.logits[: len(others)], failed)
+        ordered = tuple(tokens[key] for key in last_rows if key in tokens)
+        for token in ordered:
+            self._batch.append_token(token.key, token.token_id)
+        return SampledTokens(ordered, tuple(parts), tuple(failed.items()))
 
     def _remove(self, key: int) -> None:
         state = self._batch.remove(key)
@@ -149,7 +163,7 @@ class ModelRunner:
         )
 
     def _report_prompts(
-        self, prompts: list[_PromptRows], logits: torch.Tensor, failed: dict[int, str]
+        self, prompts: list[_PromptRows], logits: npt.NDArray[np.float32], failed: dict[int, str]
     ) -> list[PromptLogprobsPart]:
         parts, start = [], 0
         for prompt in prompts:
@@ -165,22 +179,32 @@ class ModelRunner:
             parts.append(PromptLogprobsPart(prompt.key, prompt.first_position, entries))
         return parts
 
-    def _sample(
-        self, keys: list[int], logits: torch.Tensor, failed: dict[int, str]
-    ) -> list[SampledToken]:
+    def _picked(
+        self, keys: Sequence[int], token_ids: npt.NDArray[np.int32], failed: dict[int, str]
+    ) -> Iterator[tuple[int, SampledToken]]:
+        """Tokens that the decoder picked, by key; adds to `failed` those that have none."""
+        for key, token_id in zip(keys, token_ids.tolist(), strict=True):
+            if token_id == NO_TOKEN:
+                failed[key] = NOT_FINITE
+            elif key not in failed:
+                yield key, SampledToken(key, token_id, None)
+
+    def _sampled(
+        self, keys: Sequence[int], logits: npt.NDArray[np.float32], failed: dict[int, str]
+    ) -> Iterator[tuple[int, SampledToken]]:
+        """Tokens sampled here, by key; adds to `failed` those that have none."""
         states = [self._batch[key] for key in keys]
         picks = sample(logits, [state.sampling for state in states])
-        tokens = []
         for i, (key, state) in enumerate(zip(keys, states, strict=True)):
             if i in picks.failures:
                 failed[key] = picks.failures[i]
             elif key not in failed:
                 token_id = picks.token_ids[i]
-                tokens.append(SampledToken(key, token_id, _logprobs(logits[i], token_id, state)))
-                self._batch.append_token(key, token_id)
-        return tokens
+                yield key, SampledToken(key, token_id, _logprobs(logits[i], token_id, state))
 
 
-def _logprobs(row: torch.Tensor, token_id: int, state: RequestState) -> TokenLogprobs | None:
+def _logprobs(
+    row: npt.NDArray[np.float32], token_id: int, state: RequestState
+) -> TokenLogprobs | None:
     top_k = state.sampling.params.logprobs
-    return None if top_k is None else token_logprobs(row.cpu().numpy(), token_id, top_k)
+    return None if top_k is None else token_logprobs(row, token_id, top_k)

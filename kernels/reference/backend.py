@@ -8,16 +8,19 @@ import torch
 
 from kernels.backend import MemoryNeeds
 from kernels.reference.decoder import ReferenceDecoder
-from kernels.reference.kv_ops import choose_kv_ops
 from kernels.reference.linear import HEAD_TILES, LAYER_TILES, RowTiles, packs
 from kernels.reference.weights import load_weights, planned_bytes
 
 if TYPE_CHECKING:
-    from kernels.backend import OnProgress, WeightSource
-    from kernels.cpu.library import Library
+    from kernels.backend import OnProgress, Precision, WeightSource
     from kernels.spec import DecoderSpec
 
 _FLOAT32_BYTES = 4
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 class ReferenceBackend:
@@ -25,55 +28,77 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def __init__(self, library: Library | None) -> None:
-        """`library` is what `kernels.cpu.library.load` gave; without it attention runs in torch."""
-        self._library = library
+    def __init__(self, threads: int) -> None:
+        """Sets the number of threads that torch uses, in the whole process."""
+        torch.set_num_threads(threads)
 
     @property
     def description(self) -> str:
         """One line for the start-up print."""
         products = "oneDNN-packed" if packs(torch.bfloat16) else "plain"
-        attention = "torch" if self._library is None else f"C++ ({self._library.isa})"
         return (
             f"torch {torch.__version__}, {products} matrices in row tiles of proved equality, "
-            f"attention in {attention}, {torch.get_num_threads()} threads"
+            f"{torch.get_num_threads()} threads"
         )
 
     def plan(
         self,
         spec: DecoderSpec,
-        dtype: torch.dtype,
+        source: WeightSource,  # noqa: ARG002 (the seam's; files of any type are held in the dtype)
+        precision: Precision,
         *,
         block_size: int,
         max_num_batched_tokens: int,
         max_num_seqs: int,  # noqa: ARG002 (the seam's; a step's tokens bound its rows of logits)
     ) -> MemoryNeeds:
-        """What `load` with the same arguments will take, whatever the weights' file format."""
-        kv_ops = choose_kv_ops(self._library, spec, dtype, block_size)
+        """What `load` with the same arguments will take. Raises ValueError as `load` does."""
+        dtype = _checked_dtype(precision)
         rope_kinds = len({layer.rope for layer in spec.layers})
         tables = rope_kinds * spec.max_position * spec.head_dim * dtype.itemsize
         kv_elements = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * block_size
         return MemoryNeeds(
             weights=planned_bytes(spec, dtype) + tables,
             activations=max(
-                _step_peak(spec, dtype, max_num_batched_tokens, gathers=kv_ops.gathers),
-                _load_peak(spec, dtype),
+                _step_peak(spec, dtype, max_num_batched_tokens), _load_peak(spec, dtype)
             ),
             kv_per_block=kv_elements * dtype.itemsize,
         )
 
     def load(
-        self, spec: DecoderSpec, source: WeightSource, dtype: torch.dtype, on_progress: OnProgress
+        self,
+        spec: DecoderSpec,
+        source: WeightSource,
+        precision: Precision,
+        on_progress: OnProgress,
     ) -> ReferenceDecoder:
-        """Loads and packs the weights; quantised ones are dequantised to `dtype` once.
+        """Loads and packs the weights; quantised ones are dequantised to the dtype once.
 
-        Raises ValueError that names the weight if its shape or a value is wrong.
+        Raises ValueError for a precision that torch's operations do not have, and, naming the
+        weight, if its shape or a value is wrong.
         """
-        weights = load_weights(spec, source, dtype, on_progress)
-        return ReferenceDecoder(spec, dtype, weights, self._library)
+        dtype = _checked_dtype(precision)
+        return ReferenceDecoder(spec, dtype, load_weights(spec, source, dtype, on_progress))
 
 
-def _step_peak(spec: DecoderSpec, dtype: torch.dtype, num_tokens: int, *, gathers: bool) -> int:
+def _checked_dtype(precision: Precision) -> torch.dtype:
+    if precision.dtype not in _DTYPES:
+        raise ValueError(
+            f"the reference back end computes in {', '.join(_DTYPES)}, not in {precision.dtype}"
+        )
+    if precision.weights not in ("auto", "none"):
+        raise ValueError(
+            f"the reference back end holds weights in {precision.dtype} only, not in "
+            f"{precision.weights}"
+        )
+    if precision.kv_cache != "auto":
+        raise ValueError(
+            f"the reference back end holds the KV cache in {precision.dtype} only, not in "
+            f"{precision.kv_cache}"
+        )
+    return _DTYPES[precision.dtype]
+
+
+def _step_peak(spec: DecoderSpec, dtype: torch.dtype, num_tokens: int) -> int:
     """Bytes of a step over `num_tokens` tokens that asks for the logits of all of them."""
     rows = RowTiles(LAYER_TILES).padded(num_tokens)
     hidden, inner = spec.hidden_size, spec.intermediate_size
@@ -87,7 +112,7 @@ def _step_peak(spec: DecoderSpec, dtype: torch.dtype, num_tokens: int, *, gather
     head_tile = HEAD_TILES[-1] * spec.vocab_size * dtype.itemsize
     # Keys and values of one request, once as they are in the cache and twice in float32.
     gathered = 2 * spec.max_position * kv * (dtype.itemsize + 2 * _FLOAT32_BYTES)
-    layers = rows * per_row + tile + (gathered if gathers else 0)
+    layers = rows * per_row + tile + gathered
     return max(layers, rows * hidden * dtype.itemsize + logits + head_tile)
 
 

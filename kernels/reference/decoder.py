@@ -9,42 +9,56 @@ from __future__ import annotations
 import math
 import mmap
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
+from kernels.backend import StepResult
 from kernels.reference.activation import gated_activation, softcap_
 from kernels.reference.embedding import embedding
-from kernels.reference.kv_ops import TORCH, choose_kv_ops
+from kernels.reference.kv_cache_write import kv_cache_write
 from kernels.reference.linear import HEAD_TILES, LAYER_TILES, prove_tiles
+from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import rms_norm
 from kernels.reference.rope import rope, rope_table
+from kernels.reference.sampling import pick_tokens
 
 if TYPE_CHECKING:
     from kernels.backend import StepInputs
-    from kernels.cpu.library import Library
     from kernels.reference.weights import DecoderWeights, LayerWeights
     from kernels.spec import DecoderSpec, LayerSpec
 
     Factors = tuple[torch.Tensor, torch.Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class _KVInputs:
+    """Where a step's keys and values go and whose they are, over the memory of its `StepInputs`."""
+
+    slot_mapping: torch.Tensor
+    block_tables: torch.Tensor
+    seq_lens: torch.Tensor
+    query_start_loc: torch.Tensor
+
+    @classmethod
+    def of(cls, inputs: StepInputs) -> _KVInputs:
+        return cls(
+            torch.from_numpy(inputs.slot_mapping),
+            torch.from_numpy(inputs.block_tables),
+            torch.from_numpy(inputs.seq_lens),
+            torch.from_numpy(inputs.query_start_loc),
+        )
+
+
 class ReferenceDecoder:
     """A loaded decoder. Implements `kernels.backend.Decoder`."""
 
-    def __init__(
-        self,
-        spec: DecoderSpec,
-        dtype: torch.dtype,
-        weights: DecoderWeights,
-        library: Library | None,
-    ) -> None:
-        """`library` has the C++ kernels to use where they fit, or is None."""
+    def __init__(self, spec: DecoderSpec, dtype: torch.dtype, weights: DecoderWeights) -> None:
         self._spec = spec
         self._dtype = dtype
         self._weights = weights
-        self._library = library
-        self._kv_ops = TORCH
         self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         with torch.inference_mode():
             self._ropes = {
@@ -68,27 +82,31 @@ class ReferenceDecoder:
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Makes the KV pool, all zero: what attention masks must be finite still."""
         spec = self._spec
-        self._kv_ops = choose_kv_ops(self._library, spec, self._dtype, block_size)
         shape = (num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
         self._caches = [
             (_lazy_zeros(shape, self._dtype), _lazy_zeros(shape, self._dtype)) for _ in spec.layers
         ]
 
     @torch.inference_mode()
-    def step(self, inputs: StepInputs) -> torch.Tensor:
-        """Computes one step; returns float32 logits [num_logits, vocab_size]."""
-        pad = self._tiles.padded(len(inputs.token_ids)) - len(inputs.token_ids)
-        token_ids = torch.nn.functional.pad(inputs.token_ids, (0, pad))
-        positions = torch.nn.functional.pad(inputs.positions, (0, pad))
+    def step(self, inputs: StepInputs) -> StepResult:
+        """Computes one step."""
+        num_tokens = len(inputs.token_ids)
+        pad = (0, self._tiles.padded(num_tokens) - num_tokens)
+        token_ids = torch.nn.functional.pad(torch.from_numpy(inputs.token_ids), pad)
+        positions = torch.nn.functional.pad(torch.from_numpy(inputs.positions), pad)
         factors = {kind: table.rows(positions) for kind, table in self._ropes.items()}
+        kv = _KVInputs.of(inputs)
 
         x = embedding(token_ids, self._weights.embed, self._spec.embedding_scale)
         for layer, weights, cache in zip(
             self._spec.layers, self._weights.layers, self._caches, strict=True
         ):
-            self._attention(x, layer, weights, cache, factors[layer.rope], inputs)
+            self._attention(x, layer, weights, cache, factors[layer.rope], kv)
             self._mlp(x, weights)
-        return self._logits(x[inputs.logits_rows])
+        rows = np.concatenate((inputs.picks.rows, inputs.logits_rows))
+        logits = self._logits(x[torch.from_numpy(rows)]).numpy()
+        num_picks = len(inputs.picks.rows)
+        return StepResult(pick_tokens(logits[:num_picks], inputs.picks), logits[num_picks:])
 
     def _attention(
         self,
@@ -97,11 +115,11 @@ class ReferenceDecoder:
         weights: LayerWeights,
         cache: tuple[torch.Tensor, torch.Tensor],
         factors: Factors,
-        inputs: StepInputs,
+        kv: _KVInputs,
     ) -> None:
         """Adds the layer's attention to x [rows, hidden], and writes its keys and values."""
         spec = self._spec
-        num_tokens = len(inputs.token_ids)
+        num_tokens = len(kv.slot_mapping)
         q_heads, qk_heads = spec.num_heads, spec.num_heads + spec.num_kv_heads
         h = rms_norm(x, weights.attn_norm, spec.norm_eps)
         qkv = self._tiles.apply(weights.qkv, h).view(len(x), -1, spec.head_dim)
@@ -109,16 +127,14 @@ class ReferenceDecoder:
         if weights.qk_norm is not None:
             qk = rms_norm(qk, weights.qk_norm, spec.norm_eps)
         qk = rope(qk, *factors)
-        self._kv_ops.kv_cache_write(
-            qk[:num_tokens, q_heads:], v[:num_tokens], *cache, inputs.slot_mapping
-        )
+        kv_cache_write(qk[:num_tokens, q_heads:], v[:num_tokens], *cache, kv.slot_mapping)
         attended = qk.new_zeros(len(x), q_heads * spec.head_dim)
-        attended[:num_tokens] = self._kv_ops.paged_attention(
+        attended[:num_tokens] = paged_attention(
             qk[:num_tokens, :q_heads],
             *cache,
-            inputs.block_tables,
-            inputs.seq_lens,
-            inputs.query_start_loc,
+            kv.block_tables,
+            kv.seq_lens,
+            kv.query_start_loc,
             scale=spec.attention_scale,
             window=layer.window,
             softcap=spec.attention_softcap,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.backend import QuantizedTensor
 from kernels.reference.linear import DenseLinear, Linear, matrix_bytes, pack, packs
 from kernels.reference.rms_norm import norm_scale
 
@@ -115,22 +114,18 @@ class _Reader:
 
     def read(self, name: str) -> torch.Tensor:
         """One weight in the model's type. Raises ValueError for a wrong shape or values."""
-        found = self._source.load(name)
+        stored = self._source.load(name)
         expected = self._shapes[name]
-        if tuple(found.shape) != expected:
+        if stored.shape != expected:
             raise ValueError(
-                f"weight {name} has shape {list(found.shape)}, the model needs {list(expected)}"
+                f"weight {name} has shape {list(stored.shape)}, the model needs {list(expected)}"
             )
-        if isinstance(found, QuantizedTensor):
-            num_bytes, dense = found.data.nbytes, found.dequantize()
-        else:
-            num_bytes, dense = found.nbytes, found
-        weight = dense.to(self._dtype).contiguous()
+        weight = torch.from_numpy(stored.to_float32()).to(self._dtype)
         # One sum is cheap; it can overflow by itself, so that only a full look condemns a weight.
         if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
             kind = str(self._dtype).removeprefix("torch.")
             raise ValueError(f"weight {name} has values that are not finite in {kind}")
-        self._bytes_done += num_bytes
+        self._bytes_done += stored.data.nbytes
         self._on_progress(self._bytes_done, self._source.total_bytes)
         return weight
 

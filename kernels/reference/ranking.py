@@ -10,20 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# A heap is the fastest for few values; beyond, a partition and then a sort of what is left.
-_HEAP_SIZE = 256
-
 
 def top_values(row: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.float32]:
     """The `count` largest values of row [vocab_size], descending; all of them if it has fewer."""
-    if count <= min(_HEAP_SIZE, row.size // 16):
-        values: npt.NDArray[np.float32] = torch.from_numpy(row).topk(count).values.numpy()
-        return values
     if count < row.size:
         row = np.partition(row, row.size - count)[row.size - count :]
     return np.sort(row)[::-1].copy()
