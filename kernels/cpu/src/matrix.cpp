@@ -1,0 +1,21 @@
+#include "matrix.h"
+
+#include "isa.h"
+
+namespace octavo {
+
+int64_t scratch_bytes(const PackedMatrix&) {
+  return 64;
+}
+
+const MatrixKernels& matrix_kernels(int isa) {
+#ifdef OCTAVO_X86
+  if (isa == OCTAVO_AVX512_BF16) return kAvx512Bf16Matrix;
+  if (isa == OCTAVO_AVX512) return kAvx512Matrix;
+  if (isa == OCTAVO_AVX2) return kAvx2Matrix;
+#endif
+  static_cast<void>(isa);
+  return kPortableMatrix;
+}
+
+}  // namespace octavo
