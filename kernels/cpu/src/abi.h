@@ -254,6 +254,21 @@ struct OctavoMatrixReadRow {
   int32_t isa;
 };
 
+// Rows that a token each is picked from; a step picks in the same way. kernels/backend.py describes
+// the arrays, [num_rows]; `picked` is written.
+struct OctavoPickTokens {
+  const float* logits;  // [num_rows, vocab_size]
+  const double* temperature;
+  const int32_t* top_k;
+  const double* top_p;
+  const double* min_p;
+  const double* draw;
+  int32_t* picked;
+  int32_t num_rows;
+  int32_t vocab_size;
+  int32_t isa;
+};
+
 OCTAVO_EXPORT int octavo_abi_version(void);
 OCTAVO_EXPORT int octavo_isa_supported(int isa);  // by this build and this CPU
 OCTAVO_EXPORT int octavo_paged_attention(struct OctavoPagedAttention* args);
@@ -261,6 +276,7 @@ OCTAVO_EXPORT int octavo_kv_cache_write(struct OctavoKvCacheWrite* args);
 OCTAVO_EXPORT int octavo_matrix_multiply(const struct OctavoMatrixMultiply* args);
 OCTAVO_EXPORT int octavo_matrix_read_row(const struct OctavoMatrixReadRow* args);
 OCTAVO_EXPORT int octavo_pack_rows(struct OctavoPackRows* args);
+OCTAVO_EXPORT int octavo_pick_tokens(const struct OctavoPickTokens* args);
 
 // Weights, norms and frequencies stay the caller's and must outlive the decoder; `layers` need not.
 // Null if there is no memory or no such ISA.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <new>
 
 #include "isa.h"
 
@@ -46,11 +47,8 @@ class Row {
 public:
   Row(const SamplingKernels& kernels, const float* logits, int64_t vocab_size, const Pick& pick,
       SamplingScratch& scratch)
-      : kernels_(kernels),
-        logits_(logits),
-        size_(vocab_size),
-        num_blocks_((vocab_size + kSamplingBlock - 1) / kSamplingBlock),
-        pick_(pick),
+      : kernels_(kernels), logits_(logits), size_(vocab_size),
+        num_blocks_((vocab_size + kSamplingBlock - 1) / kSamplingBlock), pick_(pick),
         scratch_(scratch) {}
 
   int32_t token() {
@@ -65,15 +63,15 @@ public:
   }
 
 private:
-  // A value, or a little less, whose weight is 2^-bits.
-  float value_at(double bits) const {
+  // A value whose weight is 2^-bits, or a little less.
+  double value_at(double bits) const {
     const double value = maximum_ - bits * pick_.temperature / kLog2E;
     const double lowest = -std::numeric_limits<float>::max();
-    return static_cast<float>(std::max(value - std::abs(value) * 1e-6, lowest));
+    return std::max(value - std::abs(value) * 1e-6, lowest);
   }
 
   // Collects the keys of values >= floor and returns their number.
-  int64_t collect(float floor) {
+  int64_t collect(double floor) {
     int64_t count = 0;
     for (int64_t b = 0; b < num_blocks_; b++) {
       if (scratch_.maxima[b] < floor) continue;
@@ -171,7 +169,7 @@ private:
     Weighing weighing = all_;
     weighing.min_weight = pick_.min_p;
     if (pick_.min_p > 0.0) weighing.floor = std::max(all_.floor, value_at(-std::log2(pick_.min_p)));
-    if (last_) weighing.floor = std::max(weighing.floor, value_of(last_));
+    if (last_) weighing.floor = std::max<double>(weighing.floor, value_of(last_));
     const double target = sum_blocks(weighing) * pick_.draw;
     double sum = 0.0;
     int64_t found = -1;
@@ -199,7 +197,7 @@ private:
   Weighing after(int64_t block, Weighing weighing) const {
     if (last_ && id_of(last_) / kSamplingBlock < block) {
       const float next = std::nextafter(value_of(last_), std::numeric_limits<float>::infinity());
-      weighing.floor = std::max(weighing.floor, next);
+      weighing.floor = std::max<double>(weighing.floor, next);
     }
     return weighing;
   }
@@ -266,3 +264,20 @@ int32_t pick_token(const SamplingKernels& kernels, const float* logits, int64_t 
 }
 
 }  // namespace octavo
+
+extern "C" int octavo_pick_tokens(const OctavoPickTokens* args) {
+  using namespace octavo;
+  if (!isa_supported(args->isa)) return OCTAVO_BAD_ISA;
+  try {
+    SamplingScratch scratch(args->vocab_size);
+    for (int64_t i = 0; i < args->num_rows; i++) {
+      const Pick pick{args->temperature[i], args->top_k[i], args->top_p[i], args->min_p[i],
+                      args->draw[i]};
+      args->picked[i] = pick_token(sampling_kernels(args->isa), args->logits + i * args->vocab_size,
+                                   args->vocab_size, pick, scratch);
+    }
+  } catch (const std::bad_alloc&) {
+    return OCTAVO_OUT_OF_MEMORY;
+  }
+  return OCTAVO_OK;
+}

@@ -52,10 +52,10 @@ class SamplingScratch {
 public:
   explicit SamplingScratch(int64_t max_vocab_size);
 
-  std::unique_ptr<float[]> maxima;    // [num_blocks]
-  std::unique_ptr<float[]> ranked;    // [num_blocks]
-  std::unique_ptr<double[]> sums;     // [num_blocks]
-  std::unique_ptr<uint64_t[]> keys;   // [max_vocab_size]
+  std::unique_ptr<float[]> maxima;   // [num_blocks]
+  std::unique_ptr<float[]> ranked;   // [num_blocks]
+  std::unique_ptr<double[]> sums;    // [num_blocks]
+  std::unique_ptr<uint64_t[]> keys;  // [max_vocab_size]
 };
 
 // How the weights of a row are computed: 2^((value - maximum) * scale), and 0 below `floor`, below
@@ -64,7 +64,7 @@ struct Weighing {
   double maximum;
   double scale;  // log2(e) / temperature
   double min_weight;
-  float floor;
+  double floor;
 };
 
 constexpr int kSamplingBlock = 128;  // tokens; the last block of a row may have fewer

@@ -1,3 +1,5 @@
+#include <immintrin.h>
+
 #include "sampling_kernels.h"
 
 namespace octavo {
@@ -9,8 +11,7 @@ struct Avx512Vectors {
   typedef int64_t I __attribute__((vector_size(64)));
   typedef float F __attribute__((vector_size(32)));
   typedef int32_t M __attribute__((vector_size(32)));
-  static D widen(F x) { return __builtin_convertvector(x, D); }
-  static I widen(M x) { return __builtin_convertvector(x, I); }
+  static D widen(F x) { return _mm512_cvtps_pd(x); }
 };
 
 using S = Sampler<Avx512Vectors>;

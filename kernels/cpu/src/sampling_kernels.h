@@ -2,7 +2,7 @@
 // every instruction set gives the same bits.
 //
 // V names vectors of kLanes doubles (D), 64-bit integers (I), floats (F) and 32-bit integers (M),
-// and widens F to D and M to I.
+// and widens F to D.
 #pragma once
 
 #include <limits>
@@ -30,15 +30,15 @@ struct Sampler {
 
   // Relative error 6e-16; exactly 1 at the maximum, exactly 0 for -inf.
   static D weights(F values, const Weighing& by) {
-    const D x = (V::widen(values) - by.maximum) * by.scale;
+    const D wide = V::widen(values);
+    const D x = (wide - by.maximum) * by.scale;
     const D shifted = x + 0x1.8p52;  // the nearest integer is in the low bits
     const D f = x - (shifted - 0x1.8p52);
     D p = f * kCoefficients[9] + kCoefficients[8];
     for (int i = 7; i >= 0; i--) p = p * f + kCoefficients[i];
     p = p * f + 1.0;
     const D weight = (D)((I)p + ((I)shifted << 52));
-    const I kept = (x >= -64.0) & (weight >= by.min_weight) &
-                   V::widen(values >= by.floor);
+    const I kept = (x >= -64.0) & (weight >= by.min_weight) & (wide >= by.floor);
     return (D)((I)weight & kept);
   }
 
@@ -103,7 +103,7 @@ private:
 
   // They interpolate (2^f - 1) / f at the Chebyshev nodes of [-0.5, 0.5].
   static constexpr double kCoefficients[10] = {
-      0x1.62e42fefa39f7p-1, 0x1.ebfbdff82c590p-3, 0x1.c6b08d7044119p-5, 0x1.3b2ab6fba385fp-7,
+      0x1.62e42fefa39f7p-1,  0x1.ebfbdff82c590p-3,  0x1.c6b08d7044119p-5,  0x1.3b2ab6fba385fp-7,
       0x1.5d87fe908f88ap-10, 0x1.4309130378460p-13, 0x1.ffcb76789860fp-17, 0x1.62bfe46117445p-20,
       0x1.b6571de2f2351p-24, 0x1.e5e9f548e5725p-28,
   };

@@ -10,13 +10,13 @@ struct PortableVectors {
   typedef float F __attribute__((vector_size(8)));
   typedef int32_t M __attribute__((vector_size(8)));
   static D widen(F x) { return __builtin_convertvector(x, D); }
-  static I widen(M x) { return __builtin_convertvector(x, I); }
 };
 
 using S = Sampler<PortableVectors>;
 
 }  // namespace
 
-const SamplingKernels kPortableSampling = {S::add_to_max, S::block_maxima, S::sum_weights, S::weigh};
+const SamplingKernels kPortableSampling = {S::add_to_max, S::block_maxima, S::sum_weights,
+                                           S::weigh};
 
 }  // namespace octavo
