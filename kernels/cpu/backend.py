@@ -86,7 +86,9 @@ class CpuBackend:
 
         Raises ValueError that names the weight if its shape or a value is wrong.
         """
-        weights = load_weights(self._library, spec, source, precision, on_progress)
+        weights = load_weights(
+            self._library, spec, source, precision, on_progress, num_threads=self._num_threads
+        )
         return CpuDecoder(
             self._library,
             spec,
