@@ -42,6 +42,7 @@ struct Int8Tile {
     const int64_t cols = t.w.cols;
     const int64_t num_sums = cols / kSumCols;
     __m512i acc[kRows][2];
+#pragma GCC unroll 12
     for (int r = 0; r < kRows; r++)
       acc[r][0] = acc[r][1] =
           _mm512_set1_epi32(-128 * total(t.a.sums + (t.row + r) * num_sums, num_sums));
@@ -51,10 +52,12 @@ struct Int8Tile {
     dot_steps<Int8Dot, kRows>(w, a, cols / 4, ahead, t.prefetch_step, acc);
 
     const float* scales = reinterpret_cast<const float*>(t.block);
+    const __m512 scale[2] = {_mm512_loadu_ps(scales), _mm512_loadu_ps(scales + 16)};
     __m512 y[kRows][2];
-    for (int v = 0; v < 2; v++) {
-      const __m512 scale = _mm512_loadu_ps(scales + v * 16);
-      for (int r = 0; r < kRows; r++) y[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][v]), scale);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; r++) {
+      y[r][0] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][0]), scale[0]);
+      y[r][1] = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][1]), scale[1]);
     }
     store_tile<kRows>(t, y, t.a.scales + t.row);
   }

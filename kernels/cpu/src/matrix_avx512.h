@@ -10,6 +10,17 @@
 namespace octavo {
 namespace {
 
+// Makes x a register from here on. Left to itself, GCC reads weights from memory again for each
+// product, more often than a core can, and copies or spills sums at the end of a loop.
+static inline __m512i keep(__m512i x) {
+  asm("" : "+v"(x));
+  return x;
+}
+
+static inline __m512i load(const uint8_t* p) {
+  return keep(_mm512_loadu_si512(p));
+}
+
 // Rows of activations as bytes. Only each third row has a pointer of its own and the two after it
 // are reached by way of the stride: twelve pointers would not fit the registers.
 template <int kRows>
@@ -23,7 +34,7 @@ public:
   __m512i broadcast(int r, int64_t offset) const {
     int32_t quad;
     memcpy(&quad, pointers_[r / 3] + r % 3 * stride_ + offset, sizeof quad);
-    return _mm512_set1_epi32(quad);
+    return keep(_mm512_set1_epi32(quad));
   }
   void advance(int64_t bytes) {
     for (const char*& pointer : pointers_) pointer += bytes;
@@ -34,10 +45,6 @@ private:
   const char* pointers_[kPointers];
   int64_t stride_;
 };
-
-static inline __m512i load(const uint8_t* p) {
-  return _mm512_loadu_si512(p);
-}
 
 // The two cache lines at p.
 static inline void prefetch(const uint8_t* p) {
@@ -70,7 +77,9 @@ inline void dot_steps(const uint8_t*& w, RowBytes<kRows>& a, int64_t steps, cons
 }
 
 struct Int8Dot {
-  static __m512i add(__m512i acc, __m512i w, __m512i x) { return _mm512_dpbusd_epi32(acc, w, x); }
+  static __m512i add(__m512i acc, __m512i w, __m512i x) {
+    return keep(_mm512_dpbusd_epi32(acc, w, x));
+  }
 };
 
 // out[r] (+)= acc[r] * scale of row r (+ bias)
