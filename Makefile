@@ -4,13 +4,14 @@ PYTHON ?= python3
 MODEL ?= smollm2
 SERVE_ARGS ?=
 TEST_ARGS ?=
+QUALITY_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test check format proto proto-base bench system-deps clean
+.PHONY: install serve test check format proto proto-base bench bench-quality system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -45,6 +46,9 @@ proto-base: $(VENV)/.test ## At a release: make today's protos what later change
 
 bench: $(VENV)/.test ## Measure a fresh server of MODEL; tables here, JSON and plots in bench/.
 	tests/bench/run.sh $(MODEL)
+
+bench-quality: $(VENV)/.test ## Perplexity and agreement of each precision; the table here, files in bench/.
+	$(BIN)/python -m tests.bench.quality $(QUALITY_ARGS)
 
 system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus.
 	apt-get update -qq
