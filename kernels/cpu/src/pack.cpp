@@ -8,7 +8,9 @@
 #include <system_error>
 #include <vector>
 
+#include "isa.h"
 #include "pack_block.h"
+#include "pack_group4.h"
 #include "pack_source.h"
 #include "thread_pool.h"
 
@@ -26,6 +28,7 @@ struct Packing {
   int scheme;
   MatrixFormat format;
   int group;
+  PackGroup4 pack_group4;
 
   const uint8_t* row(int64_t r) const { return source + r * row_bytes; }
 };
@@ -140,12 +143,20 @@ int64_t quantise_block(const Packing& p, int64_t first_row, float* tile, uint8_t
     pack_group8(tile, p.padded_cols, p.group, out);
     break;
   case kFormatGroup4:
-    pack_group4(tile, p.padded_cols, p.group, out);
+    p.pack_group4(tile, p.padded_cols, p.group, out);
     break;
   case kFormatGroup4Min:
     break;  // can_pack has refused it
   }
   return kNoIndex;
+}
+
+PackGroup4 fastest_pack_group4() {
+#ifdef OCTAVO_X86
+  if (isa_supported(OCTAVO_AVX512)) return kAvx512PackGroup4;
+  if (isa_supported(OCTAVO_AVX2)) return kAvx2PackGroup4;
+#endif
+  return kPortablePackGroup4;
 }
 
 bool can_pack(const OctavoPackRows& args, const Packing& p) {
@@ -172,6 +183,7 @@ int pack_rows(OctavoPackRows& args) {
   p.scheme = args.scheme;
   p.format = static_cast<MatrixFormat>(args.format);
   p.group = args.group;
+  p.pack_group4 = fastest_pack_group4();
   if (!can_pack(args, p)) return OCTAVO_BAD_PACKING;
   p.row_bytes = args.cols / unit_cols(p.scheme) * unit_bytes(p.scheme);
 

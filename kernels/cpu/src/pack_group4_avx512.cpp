@@ -1,0 +1,7 @@
+#include "pack_group4.h"
+
+namespace octavo {
+
+const PackGroup4 kAvx512PackGroup4 = pack_group4;
+
+}  // namespace octavo
