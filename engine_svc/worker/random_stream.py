@@ -55,6 +55,8 @@ def uniforms(
 
     Seeds are below 2**64, the others below 2**32.
     """
+    if not seeds:  # most steps are greedy, and the rounds take their time however few draw
+        return np.zeros(0)
     seed = np.array(seeds, dtype=np.uint64)
     counters = np.zeros((len(seed), 4), dtype=np.uint32)
     counters[:, 0] = positions
