@@ -31,7 +31,8 @@ class ScheduledChunk:
     """Tokens [first_position, first_position + num_tokens) of one request, to be computed now.
 
     `samples` is set where the chunk reaches the request's last known token, so that the next token
-    is sampled from its logits.
+    is sampled from its logits. `draft_token_ids` are guesses at what follows that token, and the
+    chunk's last ones: each right guess brings one token more, and the first wrong one ends that.
     """
 
     key: int
@@ -39,6 +40,7 @@ class ScheduledChunk:
     num_tokens: int
     new_block_ids: tuple[int, ...]  # appended to the request's block table before the step
     samples: bool
+    draft_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """The token sampled for one request."""
+    """A token sampled for one request."""
 
     key: int
     token_id: int
@@ -86,7 +88,7 @@ class PromptLogprobsPart:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """What a step produced: one token for each chunk that samples, in the chunks' order.
+    """What a step produced: the tokens of each chunk that samples, in the chunks' order.
 
     `failed` holds the keys whose logits were not finite, with a message; they have no token.
     """
@@ -94,3 +96,10 @@ class SampledTokens:
     tokens: tuple[SampledToken, ...]
     prompt_logprobs: tuple[PromptLogprobsPart, ...] = ()
     failed: tuple[tuple[int, str], ...] = ()
+
+    def by_key(self) -> dict[int, list[SampledToken]]:
+        """The tokens of each request that has any."""
+        tokens: dict[int, list[SampledToken]] = {}
+        for token in self.tokens:
+            tokens.setdefault(token.key, []).append(token)
+        return tokens

@@ -148,9 +148,10 @@ class KVCacheManager:
         """Forgets every cached block that no request uses; returns how many."""
         return self.pool.flush()
 
-    def check_integrity(self, running: dict[int, Request]) -> None:
+    def check_integrity(self, running: dict[int, Request], max_draft_tokens: int = 0) -> None:
         """Checks tables, references, hashes and claims against the running requests.
 
+        Room for up to `max_draft_tokens` wrong guesses stays in a table, for what comes instead.
         Raises IntegrityError that names what is wrong.
         """
         if self._tables.keys() != running.keys():
@@ -158,7 +159,7 @@ class KVCacheManager:
             raise IntegrityError(f"requests {extra} either run without blocks or hold blocks idly")
         refs: Counter[int] = Counter()
         for key, table in self._tables.items():
-            self._check_table(running[key], table)
+            self._check_table(running[key], table, max_draft_tokens)
             refs.update(table.blocks)
         self.pool.check_integrity(refs)
         for block_hash, key in self._claims.items():
@@ -169,7 +170,7 @@ class KVCacheManager:
             if block_hash not in claimed:
                 raise IntegrityError(f"request {key} claims a block that it will not compute")
 
-    def _check_table(self, request: Request, table: _Table) -> None:
+    def _check_table(self, request: Request, table: _Table, max_draft_tokens: int) -> None:
         key, blocks = request.key, table.blocks
         if len(set(blocks)) != len(blocks):
             raise IntegrityError(f"request {key} has a block twice: {blocks}")
@@ -178,7 +179,7 @@ class KVCacheManager:
                 f"request {key} computed {request.num_computed_tokens} tokens "
                 f"but has only {len(blocks)} blocks of {self.block_size}"
             )
-        if len(blocks) > self.blocks_for(request.num_tokens):
+        if len(blocks) > self.blocks_for(request.num_tokens + max_draft_tokens):
             raise IntegrityError(
                 f"request {key} has {len(blocks)} blocks for {request.num_tokens} tokens"
             )

@@ -5,8 +5,9 @@
     to compute                            [ …………… ]  num_uncomputed_tokens
 
 There are no phases: a step gives a request some of its uncomputed tokens, and where a step reaches
-the last known token the next one is sampled. A decoding request has exactly one uncomputed token; a
-preempted one has all of them again.
+the last known token the next one is sampled. A decoding request has exactly one uncomputed token,
+and with it a step may compute guesses at the next ones, which are known only once they proved
+right; a preempted request has all of its tokens to compute again.
 """
 
 from __future__ import annotations
@@ -94,6 +95,11 @@ class Request:
         """Known tokens whose KV is still to be computed."""
         return self.num_tokens - self.num_computed_tokens
 
+    def num_tokens_left(self, max_model_len: int) -> int:
+        """Tokens that the output may still get."""
+        left = self.sampling.max_tokens - len(self.output_token_ids)
+        return min(left, max_model_len - self.num_tokens)
+
     @property
     def wants_prompt_logprobs(self) -> bool:
         """Whether log-probabilities of prompt positions are still to be reported.
@@ -128,6 +134,6 @@ class Request:
             last = output[-1]
             if last in sampling.eos_token_ids or last in sampling.stop_token_ids:
                 return FinishReason.STOP, last
-        if len(output) >= sampling.max_tokens or self.num_tokens >= max_model_len:
+        if self.num_tokens_left(max_model_len) <= 0:
             return FinishReason.LENGTH, None
         return None

@@ -25,6 +25,7 @@ from engine_svc.scheduling.scheduler_config import SchedulerConfig
 from engine_svc.scheduling.step_budget import StepBudget
 from engine_svc.scheduling.step_outputs import (
     AdmittedRequest,
+    Draft,
     FailedRequest,
     FinishedRequest,
     NewToken,
@@ -32,6 +33,7 @@ from engine_svc.scheduling.step_outputs import (
 )
 from engine_svc.scheduling.step_planner import StepPlanner
 from engine_svc.scheduling.waiting_queue import WaitingQueue
+from engine_svc.speculation.speculator import Speculator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,7 +90,10 @@ class Scheduler:
         self._live: dict[int, Request] = {}
         self._waiting = WaitingQueue()
         self._running: dict[int, Request] = {}  # in order of admission
-        self._planner = StepPlanner(config, kv, self._budget, self._waiting, self._running)
+        self._speculator = None if config.speculation is None else Speculator(config.speculation)
+        self._planner = StepPlanner(
+            config, kv, self._budget, self._waiting, self._running, self._speculator
+        )
         self._deadlines = Deadlines()
         self._num_steps = 0
         self._num_arrivals = 0
@@ -210,17 +215,15 @@ class Scheduler:
         """Takes in what a step computed, and tells what became of each request.
 
         Requests that were cancelled or expired meanwhile are passed over. Raises RuntimeError if
-        `batch` is not the step in flight or lacks a token.
+        `batch` is not the step in flight, lacks a token or has one too many.
         """
         if batch is not self._in_flight:
             raise RuntimeError(f"step {batch.step} is not in flight")
-        sampled_by_key = {token.key: token for token in sampled.tokens}
         failed = dict(sampled.failed)
-        for chunk in batch.chunks:
-            if chunk.samples and chunk.key not in sampled_by_key and chunk.key not in failed:
-                raise RuntimeError(f"step {batch.step} brought no token for request {chunk.key}")
+        sampled_by_key = _by_key(batch, sampled, failed)
         self._in_flight = None
-        num_prefill_tokens = batch.num_tokens - self._num_decodes
+        num_drafts = sum(len(chunk.draft_token_ids) for chunk in batch.chunks)
+        num_prefill_tokens = batch.num_tokens - num_drafts - self._num_decodes
         self._budget.observe(self._num_decodes, num_prefill_tokens, step_seconds)
         admitted = tuple(event for event in self._admitted if event.key in self._live)
         preempted = tuple(key for key in self._preempted if key in self._live)
@@ -231,6 +234,7 @@ class Scheduler:
         tokens: list[NewToken] = []
         finished: list[FinishedRequest] = []
         failures: list[FailedRequest] = []
+        drafts: list[Draft] = []
         for chunk in batch.chunks:
             request = self._running.get(chunk.key)
             if request is None:
@@ -239,17 +243,23 @@ class Scheduler:
                 self._take_out(request, FinishReason.FAILED)
                 failures.append(FailedRequest(chunk.key, failed[chunk.key]))
                 continue
-            self._advance(request, chunk)
-            if chunk.samples:
-                tokens.append(_append(request, sampled_by_key[chunk.key], now))
-            elif request.num_uncomputed_tokens:
-                continue
-            limit = request.reached_limit(self._config.max_model_len)
+            news = sampled_by_key.get(chunk.key, [])
+            limit = self._advance(request, chunk, news, tokens, now)
+            if chunk.draft_token_ids:
+                drafts.append(Draft(len(chunk.draft_token_ids), len(news) - 1))
+            if self._speculator is not None:
+                self._speculator.observe(request, len(chunk.draft_token_ids), len(news) - 1)
             if limit is not None:
                 self._take_out(request, limit[0])
                 finished.append(FinishedRequest(chunk.key, *limit))
         return StepOutputs(
-            admitted, preempted, prompt_logprobs, tuple(tokens), tuple(finished), tuple(failures)
+            admitted,
+            preempted,
+            prompt_logprobs,
+            tuple(tokens),
+            tuple(finished),
+            tuple(failures),
+            tuple(drafts),
         )
 
     def check_integrity(self) -> None:
@@ -270,7 +280,9 @@ class Scheduler:
                     f"request {request.key} runs as {request.status.name} "
                     f"with {request.num_uncomputed_tokens} tokens to compute"
                 )
-        self._kv.check_integrity(self._running)
+        speculation = self._config.speculation
+        max_drafts = 0 if speculation is None else speculation.num_speculative_tokens
+        self._kv.check_integrity(self._running, max_drafts)
 
     def _check_new(self, request: Request) -> None:
         if not request.prompt_token_ids:
@@ -301,10 +313,30 @@ class Scheduler:
         if request.deadline is not None:
             self._deadlines.add(request.deadline, request.key, self._live)
 
-    def _advance(self, request: Request, chunk: ScheduledChunk) -> None:
-        request.num_computed_tokens = chunk.first_position + chunk.num_tokens
+    def _advance(
+        self,
+        request: Request,
+        chunk: ScheduledChunk,
+        sampled: list[SampledToken],
+        tokens: list[NewToken],
+        now: float,
+    ) -> tuple[FinishReason, int | None] | None:
+        """Takes in a chunk and the tokens it brought, up to the request's limit, if there is one.
+
+        What was computed beyond the last token taken was for a wrong guess; it will be overwritten.
+        """
+        limit, num_taken = None, 0
+        while num_taken < len(sampled) and limit is None:
+            tokens.append(_append(request, sampled[num_taken], now))
+            num_taken += 1
+            limit = request.reached_limit(self._config.max_model_len)
+        num_known = chunk.num_tokens - len(chunk.draft_token_ids)
+        request.num_computed_tokens = chunk.first_position + num_known + max(num_taken - 1, 0)
         if self._config.enable_prefix_caching:
             self._kv.publish(request)
+        if not sampled and not request.num_uncomputed_tokens:  # it only computed its prompt
+            limit = request.reached_limit(self._config.max_model_len)
+        return limit
 
     def _take_prompt_logprobs(
         self, parts: Sequence[PromptLogprobsPart], failed: dict[int, str]
@@ -336,9 +368,25 @@ class Scheduler:
         self._close(request, reason)
 
     def _close(self, request: Request, reason: FinishReason) -> None:
+        if self._speculator is not None:
+            self._speculator.forget(request.key)
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         request.finished_at = self._clock()
+
+
+def _by_key(
+    batch: ScheduledBatch, sampled: SampledTokens, failed: dict[int, str]
+) -> dict[int, list[SampledToken]]:
+    """A step's tokens by request. Raises RuntimeError if one has too few or too many."""
+    tokens = sampled.by_key()
+    for chunk in batch.chunks:
+        count = len(tokens.get(chunk.key, ()))
+        if chunk.samples and not count and chunk.key not in failed:
+            raise RuntimeError(f"step {batch.step} brought no token for request {chunk.key}")
+        if count > len(chunk.draft_token_ids) + 1:
+            raise RuntimeError(f"step {batch.step} brought {count} tokens for request {chunk.key}")
+    return tokens
 
 
 def _append(request: Request, sampled: SampledToken, now: float) -> NewToken:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine_svc.speculation.config import SpeculationConfig
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,7 @@ class SchedulerConfig:
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True  # if not, a prompt is computed in one step
     target_step_seconds: float = 0.1  # for steps in which somebody streams
+    speculation: SpeculationConfig | None = None
 
     def __post_init__(self) -> None:
         """Checks the fields."""

@@ -46,12 +46,21 @@ class FailedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """Guesses that one request had in a step, and how many of them, from the first, were right."""
+
+    num_tokens: int
+    num_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepOutputs:
     """The events of one step, to be told kind by kind, in this order."""
 
     admitted: tuple[AdmittedRequest, ...]
     preempted: tuple[int, ...]  # keys
     prompt_logprobs: tuple[PromptLogprobsPart, ...]  # contiguous over a request's life, no repeats
-    tokens: tuple[NewToken, ...]
+    tokens: tuple[NewToken, ...]  # several of a request follow each other
     finished: tuple[FinishedRequest, ...]
     failed: tuple[FailedRequest, ...]
+    drafts: tuple[Draft, ...] = ()

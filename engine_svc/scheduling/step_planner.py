@@ -3,6 +3,8 @@
     budget  [ decodes: one token each | running prefills | newly admitted … ]
               everybody who streams     first come         in the order of `waiting_queue`
 
+A step of few decodes and nothing else has guesses at the next tokens added (`Speculator`).
+
 If a running request finds no free block, the last-come of the lowest priority gives up its own and
 waits; the first-come of the highest never does, so that work always gets done. A waiting request is
 admitted only once running ones have all their blocks for this step and if all its known tokens fit
@@ -11,6 +13,7 @@ into the rest: what was preempted does not come back just to be preempted again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine_svc.batch import NewRequest, ScheduledChunk
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from engine_svc.scheduling.scheduler_config import SchedulerConfig
     from engine_svc.scheduling.step_budget import StepBudget
     from engine_svc.scheduling.waiting_queue import WaitingQueue
+    from engine_svc.speculation.speculator import Speculator
 
 _NO_CACHE = PrefixProbe(num_cached_blocks=0, being_computed=False)
 
@@ -46,6 +50,17 @@ class StepPlan:
         self.chunks[chunk.key] = chunk
         self.tokens_left -= chunk.num_tokens
 
+    def extend(self, key: int, drafts: tuple[int, ...], new_blocks: tuple[int, ...]) -> None:
+        """Adds guesses to a decoding request's chunk, with blocks for them."""
+        chunk = self.chunks[key]
+        self.chunks[key] = replace(
+            chunk,
+            num_tokens=chunk.num_tokens + len(drafts),
+            new_block_ids=chunk.new_block_ids + new_blocks,
+            draft_token_ids=drafts,
+        )
+        self.tokens_left -= len(drafts)
+
     def discard(self, key: int) -> None:
         """Takes a request's chunk, if any, out of the step."""
         chunk = self.chunks.pop(key, None)
@@ -64,6 +79,7 @@ class StepPlanner:
         budget: StepBudget,
         waiting: WaitingQueue,
         running: dict[int, Request],
+        speculator: Speculator | None,
     ) -> None:
         """Works on the scheduler's own queue and running set (key → request, as admitted)."""
         self._config = config
@@ -71,6 +87,7 @@ class StepPlanner:
         self._budget = budget
         self._waiting = waiting
         self._running = running
+        self._speculator = speculator
         # A step can give each running request a token, so that all of them progress.
         self._max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
 
@@ -93,7 +110,23 @@ class StepPlanner:
                 self._plan_chunk(plan, request, min(request.num_uncomputed_tokens, room))
         if self._waiting and len(self._running) < self._max_running:
             self._admit(plan, reserved, now)
+        # Beside prefill a step has arithmetic enough to do.
+        if self._speculator is not None and plan.decodes and len(plan.decodes) == len(plan.chunks):
+            self._speculate(plan, self._speculator)
         return plan
+
+    def _speculate(self, plan: StepPlan, speculator: Speculator) -> None:
+        """Gives decoding requests guesses, as far as tokens and free blocks go."""
+        room = speculator.room(len(plan.decodes))
+        for key in list(plan.chunks):
+            request = self._running[key]
+            useful = request.num_tokens_left(self._config.max_model_len) - 1
+            drafts = speculator.propose(request, min(room, useful, plan.tokens_left))
+            if not drafts or not plan.chunks[key].samples:
+                continue
+            blocks = self._kv.grow(request, request.num_tokens + len(drafts))
+            if blocks is not None:
+                plan.extend(key, drafts, blocks)
 
     def _plan_chunk(self, plan: StepPlan, request: Request, num_tokens: int) -> bool:
         """Plans a request's next tokens; False if it gave up its blocks, now or before."""

@@ -8,6 +8,7 @@ back: a block shared wrongly, reused too early or never computed is found at onc
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -34,6 +35,26 @@ def fingerprint(tokens: list[int], salt: str = "") -> int:
     return int.from_bytes(hashlib.sha256(repr((salt, tokens)).encode()).digest()[:6], "little")
 
 
+# (tokens so far, choice) -> the next one
+Model = Callable[[list[int], int], int]
+
+
+def next_token(tokens: list[int], choice: int) -> int:
+    """The token that a "model" gives after `tokens`; it never repeats itself for long."""
+    return fingerprint(tokens, salt=str(choice)) % VOCAB
+
+
+def echo(pattern: Sequence[bool], period: int = 3) -> Model:
+    """A model that says again what it said `period` tokens ago, where the pattern says so."""
+
+    def model(tokens: list[int], choice: int) -> int:
+        if pattern[len(tokens) % len(pattern)] and len(tokens) >= period:
+            return tokens[-period]
+        return next_token(tokens, choice)
+
+    return model
+
+
 @dataclass
 class _Known:
     request: NewRequest
@@ -46,6 +67,7 @@ class FakeWorker:
     """Executes plans. `failing` holds keys whose logits shall not be finite."""
 
     block_size: int = BLOCK
+    model: Model = next_token
     failing: set[int] = field(default_factory=set)
     batches: list[ScheduledBatch] = field(default_factory=list)
 
@@ -66,21 +88,34 @@ class FakeWorker:
         for chunk in batch.chunks:
             known, end = self.known[chunk.key], chunk.first_position + chunk.num_tokens
             known.blocks += chunk.new_block_ids
-            assert chunk.num_tokens >= 1
-            assert end <= len(known.tokens)
+            drafts = chunk.draft_token_ids
+            assert chunk.num_tokens > len(drafts)
+            assert end <= len(known.tokens) + len(drafts)
+            tokens = [*known.tokens, *drafts]
             for position in range(chunk.first_position, end):
-                self._kv[self._slot(known, position)] = fingerprint(known.tokens[: position + 1])
+                self._kv[self._slot(known, position)] = fingerprint(tokens[: position + 1])
             if chunk.key in self.failing:
                 failed.append((chunk.key, "logits are not finite"))
                 continue
             parts += self._prompt_logprobs(known, chunk.first_position, end)
             if chunk.samples:
-                assert end == len(known.tokens)
-                self._check_kv(known)
-                token = next_token(known.tokens, known.request.choice)
-                known.tokens.append(token)
-                sampled.append(SampledToken(chunk.key, token, None))
+                assert end == len(tokens)
+                sampled += self._sample(known, drafts)
+            else:
+                assert not drafts
         return SampledTokens(tuple(sampled), tuple(parts), tuple(failed))
+
+    def _sample(self, known: _Known, drafts: Sequence[int]) -> list[SampledToken]:
+        """The next token, and one more for each right guess."""
+        sampled = []
+        for draft in (*drafts, None):
+            self._check_kv(known)
+            token = self.model(known.tokens, known.request.choice)
+            known.tokens.append(token)
+            sampled.append(SampledToken(known.request.key, token, None))
+            if token != draft:
+                break
+        return sampled
 
     def _slot(self, known: _Known, position: int) -> tuple[int, int]:
         return known.blocks[position // self.block_size], position % self.block_size
@@ -103,15 +138,10 @@ class FakeWorker:
         return [PromptLogprobsPart(known.request.key, first, entries)]
 
 
-def next_token(tokens: list[int], choice: int) -> int:
-    """The token that this "model" gives after `tokens`."""
-    return fingerprint(tokens, salt=str(choice)) % VOCAB
-
-
 class Engine:
     """The step loop with a fake worker and a clock that a test moves by hand."""
 
-    def __init__(self, num_blocks: int = 64, **limits) -> None:
+    def __init__(self, num_blocks: int = 64, model: Model = next_token, **limits) -> None:
         defaults = {
             "max_num_seqs": 8,
             "max_num_batched_tokens": 32,
@@ -123,7 +153,7 @@ class Engine:
         self.kv = KVCacheManager(num_blocks, limits.pop("block_size", BLOCK))
         config = SchedulerConfig(**(defaults | limits))
         self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)
-        self.worker = FakeWorker(self.kv.block_size)
+        self.worker = FakeWorker(self.kv.block_size, model)
         self.outputs: list[StepOutputs] = []
         self._keys = count()
 

@@ -6,13 +6,14 @@ has exactly the tokens that it would have had alone.
 
 from functools import cache
 
-from fake_worker import BLOCK, EOS, Engine
+from fake_worker import BLOCK, EOS, Engine, echo
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine_svc.scheduling.request import FinishReason, RequestStatus
 from engine_svc.scheduling.scheduler import QueueFull
+from engine_svc.speculation.config import SpeculationConfig
 
 MAX_LEN = 8 * BLOCK
 # Few distinct prefixes, so that requests share them often.
@@ -25,10 +26,11 @@ prompts = st.builds(
 
 
 @cache
-def solo(prompt, choice, max_tokens, min_tokens, eos):
-    """What the request generates alone, in a big pool, unchunked and uncached."""
+def solo(pattern, prompt, choice, max_tokens, min_tokens, eos):
+    """What the request generates alone, in a big pool, unchunked, uncached and unguessed."""
     engine = Engine(
         num_blocks=64,
+        model=echo(pattern),
         max_num_seqs=1,
         max_model_len=MAX_LEN,
         max_num_batched_tokens=MAX_LEN,
@@ -51,10 +53,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_num_batched_tokens=st.sampled_from([1, 3, 8, MAX_LEN]),
         caching=st.booleans(),
         chunked=st.booleans(),
+        pattern=st.lists(st.booleans(), min_size=1, max_size=9).map(tuple),
+        num_guesses=st.sampled_from([0, 1, 3, 7]),
     )
-    def start(self, spare_blocks, max_num_seqs, max_num_batched_tokens, caching, chunked):
+    def start(
+        self,
+        spare_blocks,
+        max_num_seqs,
+        max_num_batched_tokens,
+        caching,
+        chunked,
+        pattern,
+        num_guesses,
+    ):
+        self.pattern = pattern
         self.engine = Engine(
             num_blocks=MAX_LEN // BLOCK + spare_blocks,
+            model=echo(pattern),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens if chunked else MAX_LEN,
             max_model_len=MAX_LEN,
@@ -62,6 +77,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_num_queued_tokens=10 * MAX_LEN,
             enable_prefix_caching=caching,
             enable_chunked_prefill=chunked,
+            speculation=SpeculationConfig(num_guesses, 3, 1) if num_guesses else None,
         )
         self.requests = []
         self.told = {}  # key → tokens, as the outputs told them
@@ -86,7 +102,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         min_tokens = min(min_tokens, max_tokens)
         group = []
         for choice in range(n):
-            whole, _ = solo(prompt, choice, max_tokens, min_tokens, eos)
+            whole, _ = solo(self.pattern, prompt, choice, max_tokens, min_tokens, eos)
             request = self.engine.request(
                 prompt,
                 choice=choice,
@@ -201,6 +217,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _check_answer(self, request):
         params = request.sampling
         whole, reason = solo(
+            self.pattern,
             request.prompt_token_ids,
             request.choice,
             params.max_tokens,

@@ -1,0 +1,1 @@
+"""Guesses at the next tokens, for steps that verify them: plain Python, as scheduling."""
