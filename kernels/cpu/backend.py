@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kernels.backend import MemoryNeeds
 from kernels.cpu.decoder import CpuDecoder
 from kernels.cpu.library import load, require, unavailable_reason
-from kernels.cpu.weights import load_weights, plan_weights
+from kernels.cpu.weight_layout import plan_weights
+from kernels.cpu.weights import load_weights
 
 if TYPE_CHECKING:
     from kernels.backend import OnProgress, Precision, WeightSource
