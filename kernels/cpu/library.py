@@ -19,35 +19,6 @@ ISAS = ("portable", "avx2", "avx512", "avx512bf16")  # OctavoIsa, slowest first
 KV_DTYPES = {"bfloat16": 1, "int8": 2}  # OctavoDtype, of the KV cache
 
 
-class PagedAttentionArgs(ctypes.Structure):
-    """OctavoPagedAttention of src/abi.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("query", "out", "k_cache", "v_cache")),
-        *((name, ctypes.c_void_p) for name in ("block_tables", "seq_lens", "query_start_loc")),
-        *((name, ctypes.c_int64) for name in ("query_stride", "out_stride", "block_stride")),
-        *((name, ctypes.c_int32) for name in ("num_tokens", "num_requests", "num_heads")),
-        *((name, ctypes.c_int32) for name in ("num_kv_heads", "head_dim", "block_size")),
-        *((name, ctypes.c_int32) for name in ("num_blocks", "max_blocks", "query_dtype")),
-        *((name, ctypes.c_int32) for name in ("cache_dtype", "window", "num_threads", "isa")),
-        *((name, ctypes.c_float) for name in ("scale", "softcap")),
-        *((name, ctypes.c_int64) for name in ("bad_index", "bad_value")),
-    )
-
-
-class KvCacheWriteArgs(ctypes.Structure):
-    """OctavoKvCacheWrite of src/abi.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("key", "value", "k_cache", "v_cache")),
-        ("slot_mapping", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("key_stride", "value_stride", "block_stride")),
-        *((name, ctypes.c_int32) for name in ("num_tokens", "num_kv_heads", "head_dim")),
-        *((name, ctypes.c_int32) for name in ("block_size", "num_blocks", "dtype")),
-        *((name, ctypes.c_int64) for name in ("bad_index", "bad_value")),
-    )
-
-
 @dataclass(frozen=True)
 class Library:
     """The loaded library."""

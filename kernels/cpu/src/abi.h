@@ -50,29 +50,32 @@ enum OctavoScheme {
   OCTAVO_Q4_K = 7,
 };
 
-// Shapes are those of kernels/reference/paged_attention.py. Strides count elements; whatever has
-// none is contiguous.
+// One layer's KV cache, in the layout of attention.h.
+struct OctavoKvCache {
+  void* base;  // num_blocks times octavo_kv_block_bytes, aligned to 64
+  int32_t dtype;
+  int32_t num_blocks;
+  int32_t num_kv_heads;
+  int32_t block_size;  // a multiple of 16
+  int32_t head_dim;    // a multiple of 8 up to 256
+};
+
+// Attention alone, for its tests: a decoder calls it from within. Shapes are those of
+// kernels/reference/paged_attention.py; query and out are float32. Strides count floats between
+// tokens.
 struct OctavoPagedAttention {
-  const void* query;
-  void* out;
-  const void* k_cache;
-  const void* v_cache;
+  struct OctavoKvCache cache;
+  const float* query;
+  float* out;
   const int32_t* block_tables;
   const int32_t* seq_lens;
   const int32_t* query_start_loc;
-  int64_t query_stride;  // between tokens
-  int64_t out_stride;    // between tokens
-  int64_t block_stride;  // between blocks, of both caches
+  int64_t query_stride;
+  int64_t out_stride;
   int32_t num_tokens;
   int32_t num_requests;
-  int32_t num_heads;
-  int32_t num_kv_heads;
-  int32_t head_dim;    // a multiple of 8
-  int32_t block_size;  // a multiple of 16
-  int32_t num_blocks;
   int32_t max_blocks;
-  int32_t query_dtype;  // also of out
-  int32_t cache_dtype;
+  int32_t num_heads;
   int32_t window;  // 0: none
   int32_t num_threads;
   int32_t isa;
@@ -82,22 +85,15 @@ struct OctavoPagedAttention {
   int64_t bad_value;
 };
 
-// Shapes are those of kernels/reference/kv_cache_write.py; all four tensors have one dtype.
+// Writes to the cache alone, for the tests. key and value: [num_tokens, num_kv_heads, head_dim].
 struct OctavoKvCacheWrite {
-  const void* key;
-  const void* value;
-  void* k_cache;
-  void* v_cache;
+  struct OctavoKvCache cache;
+  const float* key;
+  const float* value;
   const int32_t* slot_mapping;
-  int64_t key_stride;    // between tokens
-  int64_t value_stride;  // between tokens
-  int64_t block_stride;  // between blocks, of both caches
+  int64_t key_stride;
+  int64_t value_stride;
   int32_t num_tokens;
-  int32_t num_kv_heads;
-  int32_t head_dim;
-  int32_t block_size;
-  int32_t num_blocks;
-  int32_t dtype;
   int64_t bad_index;
   int64_t bad_value;
 };
@@ -115,8 +111,8 @@ struct OctavoPackRows {
   int32_t format;  // MatrixFormat
   int32_t group;   // 32 or 64 for the group formats, else 0
   int32_t num_threads;
+  int32_t isa;
   int64_t bad_index;
-  int64_t bad_value;
 };
 
 // One packed matrix; see matrix.h.
@@ -271,6 +267,8 @@ struct OctavoPickTokens {
 
 OCTAVO_EXPORT int octavo_abi_version(void);
 OCTAVO_EXPORT int octavo_isa_supported(int isa);  // by this build and this CPU
+OCTAVO_EXPORT int64_t octavo_kv_block_bytes(int32_t dtype, int32_t num_kv_heads, int32_t block_size,
+                                            int32_t head_dim);
 OCTAVO_EXPORT int octavo_paged_attention(struct OctavoPagedAttention* args);
 OCTAVO_EXPORT int octavo_kv_cache_write(struct OctavoKvCacheWrite* args);
 OCTAVO_EXPORT int octavo_matrix_multiply(const struct OctavoMatrixMultiply* args);

@@ -1,88 +1,107 @@
-// What the planner (paged_attention.cpp) and the kernels of each instruction set share.
+// Attention over a paged KV cache: what a decoder calls.
 //
-// The unit of work is a row block: some query rows of one request with all query heads of some
-// key-value heads. A query row with one query head is a query vector. Keys are taken in splits of
-// kSplit absolute positions. Each split is computed from a fresh state, and states are merged in
-// order of position:
+// One layer's cache is `num_blocks` blocks, one after another. A block holds, for each key-value
+// head, its tokens in pieces of 16:
 //
-//   positions   0        512       1024      1536
-//               | split 0 | split 1 | split 2 |       state = merge(merge(s0, s1), s2)
+//   block    head 0 [ piece 0: K V | piece 1: K V | … ]  head 1 [ … ] …
 //
-// So a vector's arithmetic is fixed by its own position: neither the rows beside it, nor where a
-// chunk begins, nor which thread computes which split changes a bit.
+//   bfloat16   K [head_dim/2][16 tokens][2]       V [16/2 tokens][dims][2]
+//   int8       K scale float32 [16] · [head_dim/4][16 tokens][4] uint8      k = scale · (u - 128)
+//              V scale float32 [16] · [16/4 tokens][dims][4] int8           v = scale · s
+//
+// `dims` is head_dim padded to a multiple of 16. So tokens lie side by side in the lanes of a
+// vector where scores are made, dimensions where values are summed, and neighbours that a
+// dot-product instruction sums are adjacent. A written token changes no byte of another.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "abi.h"
+#include "aligned.h"
+#include "thread_pool.h"
 
 namespace octavo {
 
-constexpr int kSplit = 512;
-constexpr int kPiece = 16;     // tokens that surely lie in one block, and are aligned in it
-constexpr int kMaxPanel = 64;  // at least every kVectors * kLanes
-constexpr int kScoreStride = kSplit + kMaxPanel;  // a panel may overshoot; also spreads cache sets
-
-constexpr int kMaxRows = 6;  // at least every kRows, the vectors of a query panel
-
-// As many keep scores and state in the second-level cache, and fill panels of 6.
-constexpr int kBlockVectors = 48;
-
-struct RowBlock {
-  int32_t request;
-  int32_t first_head;  // key-value heads
-  int32_t num_heads;
-  int32_t first_row;  // of the whole batch
-  int32_t num_rows;
-  int32_t position;  // of first_row in its request
-  int32_t first_split;
-  int32_t end_split;
-};
+constexpr int kPiece = 16;  // tokens
+constexpr int kMaxHeadDim = 256;
 
 constexpr int64_t round_up(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-// Sizes of what a block needs.
-struct BlockShape {
-  int group;    // query heads per key-value head
-  int vectors;  // per key-value head
-  int all_vectors;
-  int padded_dim;
+// One layer's cache. dtype is OCTAVO_BFLOAT16 or OCTAVO_INT8, head_dim a multiple of 8 up to
+// kMaxHeadDim, block_size a multiple of kPiece. `base` is aligned to 64 bytes.
+struct KvCache {
+  KvCache(void* base, int32_t dtype, int32_t num_blocks, int32_t num_kv_heads, int32_t block_size,
+          int32_t head_dim);
 
-  BlockShape(const OctavoPagedAttention& args, const RowBlock& block)
-      : group(args.num_heads / args.num_kv_heads), vectors(block.num_rows * group),
-        all_vectors(vectors * block.num_heads),
-        padded_dim(static_cast<int>(round_up(args.head_dim, 16))) {}
-
-  // The softmax state: per vector the weighted sum of values, the largest score, the sum of
-  // weights.
-  int64_t state_floats() const { return round_up(int64_t{all_vectors} * (padded_dim + 2), 16); }
-  // Queries of a head in panels; the last panel is laid out whole even if it is not full.
-  int64_t head_query_floats() const { return int64_t{vectors + kMaxRows - 1} * padded_dim; }
-  int64_t score_floats() const { return int64_t{all_vectors} * kScoreStride; }
-  int64_t panel_floats() const { return int64_t{padded_dim} * kMaxPanel; }
-  int64_t staged_floats() const { return int64_t{padded_dim} * kPiece; }
-
-  int64_t scratch_floats(int num_heads) const {
-    return state_floats() + num_heads * head_query_floats() + score_floats() + panel_floats() +
-           staged_floats();
-  }
+  uint8_t* base;
+  int32_t dtype;
+  int32_t num_blocks;
+  int32_t num_kv_heads;
+  int32_t block_size;
+  int32_t head_dim;
+  int32_t padded_dim;
+  int32_t k_bytes;  // of a piece: where its V begins
+  int32_t piece_bytes;
+  int64_t head_bytes;  // from one head of a block to the next
+  int64_t block_bytes;
 };
 
-// One instruction set's kernels.
-struct AttentionKernels {
-  // Computes splits [first, end) of a block into `state`.
-  void (*attend)(const OctavoPagedAttention&, const RowBlock&, int first, int end, float* state,
-                 float* scratch);
-  // Merges the state of the next splits into `state`.
-  void (*merge)(const OctavoPagedAttention&, const RowBlock&, float* state, const float* next);
-  // Writes the block's rows of `out`.
-  void (*finish)(const OctavoPagedAttention&, const RowBlock&, const float* state);
+// Bytes of one block of one layer; a multiple of 64.
+int64_t kv_block_bytes(int32_t dtype, int32_t num_kv_heads, int32_t block_size, int32_t head_dim);
+
+// Writes one token, [num_kv_heads, head_dim] each, into its slot: block · block_size + place in it.
+// Tokens may be written from several threads at once.
+void write_kv(const KvCache& cache, int64_t slot, const float* keys, const float* values);
+
+// Shapes are those of kernels/reference/paged_attention.py.
+struct AttentionArgs {
+  const KvCache* cache;
+  const float* query;    // [num_tokens, num_heads, head_dim], after RoPE
+  float* out;            // alike; rows of no request are not written
+  int64_t query_stride;  // floats from one token to the next
+  int64_t out_stride;
+  const int32_t* block_tables;  // [num_requests, max_blocks]
+  const int32_t* seq_lens;
+  const int32_t* query_start_loc;
+  int32_t num_tokens;
+  int32_t num_requests;
+  int32_t max_blocks;
+  int32_t num_heads;
+  int32_t window;  // 0: none
+  float scale;
+  float softcap;  // 0: none
+  int32_t isa;    // OctavoIsa
 };
 
-extern const AttentionKernels kPortableAttention;
-extern const AttentionKernels kAvx2Attention;
-extern const AttentionKernels kAvx512Attention;
+// Some query rows of one request with the query heads of one key-value head, over some splits of
+// the positions (attention_plan.h).
+struct RowBlock {
+  int32_t request;
+  int32_t head;       // key-value head
+  int32_t first_row;  // of the whole batch
+  int32_t num_rows;
+  int32_t position;  // of first_row in its request
+  int32_t first_split;
+  int32_t end_split;
+  int64_t state;  // where in the workspace, if other blocks hold the rest of the splits
+};
+
+// Memory that calls of `attend` use again.
+struct AttentionWorkspace {
+  std::vector<RowBlock> rows, items;
+  AlignedArray<float> states;
+};
+
+// Whether all rows, lengths and block numbers are such that nothing outside of the arrays is read
+// or written: OCTAVO_OK or what is wrong. `attend` does not check again. Reads neither query nor
+// out nor the cache's memory.
+OctavoStatus check_attention(const AttentionArgs& args, int64_t* bad_index, int64_t* bad_value);
+
+// softmax(cap(scale · q·kᵀ) + mask) · v for each query row, accumulated in float32. A row's bits
+// depend on its own request's tokens only. Throws std::bad_alloc before anything is computed.
+void attend(ThreadPool& pool, const AttentionArgs& args, AttentionWorkspace& workspace);
 
 }  // namespace octavo

@@ -41,26 +41,20 @@ struct Avx2 {
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
   }
 
-  static F load_quads(const void* p, int64_t stride) {
-    const auto quad = [p, stride](int i) {
-      return _mm_loadu_ps(reinterpret_cast<const float*>(static_cast<const char*>(p) + i * stride));
-    };
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(quad(0)), quad(1), 1);
-  }
-  static void transpose_quads(F (&x)[4]) {
-    const F a = _mm256_unpacklo_ps(x[0], x[1]), b = _mm256_unpackhi_ps(x[0], x[1]);
-    const F c = _mm256_unpacklo_ps(x[2], x[3]), d = _mm256_unpackhi_ps(x[2], x[3]);
-    x[0] = _mm256_shuffle_ps(a, c, 0x44);
-    x[1] = _mm256_shuffle_ps(a, c, 0xee);
-    x[2] = _mm256_shuffle_ps(b, d, 0x44);
-    x[3] = _mm256_shuffle_ps(b, d, 0xee);
-  }
   static F low_bfloat16(F x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 16));
   }
   static F high_bfloat16(F x) {
     return _mm256_castsi256_ps(
         _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+  }
+  static void split_bytes(F x, bool offset, F (&bytes)[4]) {
+    __m256i lanes = _mm256_castps_si256(x);
+    if (offset) lanes = _mm256_xor_si256(lanes, _mm256_set1_epi32(static_cast<int>(0x80808080)));
+    bytes[0] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(lanes, 24), 24));
+    bytes[1] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(lanes, 16), 24));
+    bytes[2] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(lanes, 8), 24));
+    bytes[3] = _mm256_cvtepi32_ps(_mm256_srai_epi32(lanes, 24));
   }
 };
 

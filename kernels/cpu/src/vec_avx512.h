@@ -41,29 +41,20 @@ struct Avx512 {
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
   }
 
-  static F load_quads(const void* p, int64_t stride) {
-    const auto quad = [p, stride](int i) {
-      return _mm_loadu_ps(reinterpret_cast<const float*>(static_cast<const char*>(p) + i * stride));
-    };
-    F x = _mm512_castps128_ps512(quad(0));
-    x = _mm512_insertf32x4(x, quad(1), 1);
-    x = _mm512_insertf32x4(x, quad(2), 2);
-    return _mm512_insertf32x4(x, quad(3), 3);
-  }
-  static void transpose_quads(F (&x)[4]) {
-    const F a = _mm512_unpacklo_ps(x[0], x[1]), b = _mm512_unpackhi_ps(x[0], x[1]);
-    const F c = _mm512_unpacklo_ps(x[2], x[3]), d = _mm512_unpackhi_ps(x[2], x[3]);
-    x[0] = _mm512_shuffle_ps(a, c, 0x44);
-    x[1] = _mm512_shuffle_ps(a, c, 0xee);
-    x[2] = _mm512_shuffle_ps(b, d, 0x44);
-    x[3] = _mm512_shuffle_ps(b, d, 0xee);
-  }
   static F low_bfloat16(F x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16));
   }
   static F high_bfloat16(F x) {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+  }
+  static void split_bytes(F x, bool offset, F (&bytes)[4]) {
+    __m512i lanes = _mm512_castps_si512(x);
+    if (offset) lanes = _mm512_xor_si512(lanes, _mm512_set1_epi32(static_cast<int>(0x80808080)));
+    bytes[0] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(lanes, 24), 24));
+    bytes[1] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(lanes, 16), 24));
+    bytes[2] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(lanes, 8), 24));
+    bytes[3] = _mm512_cvtepi32_ps(_mm512_srai_epi32(lanes, 24));
   }
 };
 

@@ -5,9 +5,9 @@
 //                            it is the same in every use, so results do not depend on the caller
 //   round(x)                 to the nearest integer, for |x| < 2^22
 //   power_of_two(n)          2^n for an integer n in [-126, 127], and 0 for n = -127
-//   load_quads(p, stride)    kLanes / 4 pieces of 16 bytes, `stride` bytes apart
-//   transpose_quads(x)       x[i] of four rows' pieces become x[j] of four columns' pieces
 //   low_/high_bfloat16(x)    the bfloat16 in the lower or upper half of each lane, as float32
+//   split_bytes(x, offset)   the four bytes of each lane, lowest first, as float32: signed, or
+//                            unsigned with 128 taken off
 //
 // kRows x kVectors is the tile of accumulators that the registers hold.
 #pragma once
@@ -49,13 +49,16 @@ struct Portable {
   static F round(F x) { return (x + 12582912.0f) - 12582912.0f; }
   static F power_of_two(F n) { return (F)((__builtin_convertvector(n, I) + 127) << 23); }
 
-  static F load_quads(const void* p, int64_t) { return load(static_cast<const float*>(p)); }
-  static void transpose_quads(F (&x)[4]) {
-    const F a = x[0], b = x[1], c = x[2], d = x[3];
-    for (int i = 0; i < 4; i++) x[i] = F{a[i], b[i], c[i], d[i]};
-  }
   static F low_bfloat16(F x) { return (F)((I)x << 16); }
   static F high_bfloat16(F x) { return (F)((I)x & static_cast<int32_t>(0xffff0000)); }
+  static void split_bytes(F x, bool offset, F (&bytes)[4]) {
+    I lanes = (I)x;
+    if (offset) lanes ^= static_cast<int32_t>(0x80808080);
+    bytes[0] = __builtin_convertvector((lanes << 24) >> 24, F);
+    bytes[1] = __builtin_convertvector((lanes << 16) >> 24, F);
+    bytes[2] = __builtin_convertvector((lanes << 8) >> 24, F);
+    bytes[3] = __builtin_convertvector(lanes >> 24, F);
+  }
 
 private:
   static F select(I mask, F yes, F no) { return (F)((mask & (I)yes) | (~mask & (I)no)); }

@@ -1,8 +1,0 @@
-#include "attention_kernels.h"
-#include "vec_avx512.h"
-
-namespace octavo {
-
-const AttentionKernels kAvx512Attention = kernels_of<Avx512>();
-
-}  // namespace octavo

@@ -1,8 +1,0 @@
-#include "attention_kernels.h"
-#include "vec_portable.h"
-
-namespace octavo {
-
-const AttentionKernels kPortableAttention = kernels_of<Portable>();
-
-}  // namespace octavo
