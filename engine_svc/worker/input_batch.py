@@ -136,6 +136,18 @@ class InputBatch:
         self._num_tokens[state.row] += 1
         state.sampling.append(token_id)
 
+    def write_drafts(self, key: int, draft_token_ids: Sequence[int]) -> None:
+        """Lays guesses where the next tokens will be; they are not recorded as known."""
+        row = self[key].row
+        start = self._num_tokens[row]
+        end = start + len(draft_token_ids)
+        if end > self._token_ids.shape[1]:
+            raise ValueError(
+                f"request {key} has guesses up to {end} tokens, more than the limit of "
+                f"{self._token_ids.shape[1] - 1}"
+            )
+        self._token_ids[row, start:end] = draft_token_ids
+
     def fill(
         self,
         chunks: Sequence[ScheduledChunk],
@@ -172,7 +184,7 @@ class InputBatch:
         rows: npt.NDArray[np.int64],
         end: npt.NDArray[np.int64],
     ) -> None:
-        known = self._num_tokens[rows]
+        known = self._num_tokens[rows] + [len(chunk.draft_token_ids) for chunk in chunks]
         samples = np.array([chunk.samples for chunk in chunks])
         slots = self._num_blocks[rows] * self._block_size
         for wrong, reason in (

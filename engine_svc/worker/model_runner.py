@@ -7,6 +7,9 @@ prompt log-probabilities (row i of a prompt predicts the token at position i + 1
     picks.rows    [ a57 ]                            the decoder picks a58
     logits_rows   [ b31 | c16 c17 c18 c19 ]          rows that sample first, then rows of prompts
     used for        b32   c17 c18 c19 c20
+
+With guesses g58 and g59, A has the rows a57 g58 g59, and a token is picked from each: a58 always
+counts, the next one if g58 was right, the third if both were.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
     from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
     from engine_svc.worker.input_batch import RequestState
-    from kernels.backend import Decoder
+    from engine_svc.worker.sampler import SamplingState
+    from kernels.backend import Decoder, PickInputs
 
 # Requests removed halfway through their prompt log-probabilities are remembered in case they were
 # preempted and come back. This is far above what can wait, and bounds what cancelled ones leave.
@@ -85,6 +89,8 @@ class ModelRunner:
             self._batch.join(request, self._first_prompt_logprob(request))
         for chunk in plan.chunks:
             self._batch.append_blocks(chunk.key, chunk.new_block_ids)
+            if chunk.draft_token_ids:
+                self._take_drafts(chunk)
         if not plan.chunks:
             return SampledTokens(())
 
@@ -100,23 +106,40 @@ class ModelRunner:
             for chunk, end in zip(plan.chunks, ends, strict=True)
             if chunk.samples
         }
-        plain = [key for key in last_rows if self._batch[key].sampling.plain]
+        plain = [c for c in plan.chunks if c.samples and self._batch[c.key].sampling.plain]
         others = [key for key in last_rows if not self._batch[key].sampling.plain]
         logits_rows = [last_rows[key] for key in others]
         for prompt in prompts:
             logits_rows += prompt.rows
-        picks = pick_inputs(
-            [last_rows[key] for key in plain], [self._batch[key].sampling for key in plain]
-        )
+        picks = self._pick_inputs(plain, last_rows)
         inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers)
         result = self._decoder.step(inputs)
         parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
-        tokens = dict(self._picked(plain, result.token_ids, failed))
+        tokens = dict(self._picked(plain, result.token_ids.tolist(), failed))
         tokens |= self._sampled(others, result.logits[: len(others)], failed)
-        ordered = tuple(tokens[key] for key in last_rows if key in tokens)
+        ordered = tuple(token for key in last_rows for token in tokens.get(key, ()))
         for token in ordered:
             self._batch.append_token(token.key, token.token_id)
         return SampledTokens(ordered, tuple(parts), tuple(failed.items()))
+
+    def _pick_inputs(
+        self, plain: Sequence[ScheduledChunk], last_rows: dict[int, int]
+    ) -> PickInputs:
+        """What the decoder picks: a token after the last known one, and after each guess."""
+        rows: list[int] = []
+        states: list[SamplingState] = []
+        guessed: list[int] = []
+        for chunk in plain:
+            num_drafts = len(chunk.draft_token_ids)
+            rows += range(last_rows[chunk.key] - num_drafts, last_rows[chunk.key] + 1)
+            states += [self._batch[chunk.key].sampling] * (num_drafts + 1)
+            guessed += range(num_drafts + 1)
+        return pick_inputs(rows, states, guessed)
+
+    def _take_drafts(self, chunk: ScheduledChunk) -> None:
+        if not (chunk.samples and self._batch[chunk.key].sampling.plain):
+            raise ValueError(f"request {chunk.key} has guesses, but its tokens are not just picked")
+        self._batch.write_drafts(chunk.key, chunk.draft_token_ids)
 
     def _remove(self, key: int) -> None:
         state = self._batch.remove(key)
@@ -180,18 +203,22 @@ class ModelRunner:
         return parts
 
     def _picked(
-        self, keys: Sequence[int], token_ids: npt.NDArray[np.int32], failed: dict[int, str]
-    ) -> Iterator[tuple[int, SampledToken]]:
-        """Tokens that the decoder picked, by key; adds to `failed` those that have none."""
-        for key, token_id in zip(keys, token_ids.tolist(), strict=True):
-            if token_id == NO_TOKEN:
-                failed[key] = NOT_FINITE
-            elif key not in failed:
-                yield key, SampledToken(key, token_id, None)
+        self, plain: Sequence[ScheduledChunk], token_ids: list[int], failed: dict[int, str]
+    ) -> Iterator[tuple[int, list[SampledToken]]]:
+        """Tokens that the decoder picked and that count, by key; adds to `failed` who has none."""
+        start = 0
+        for chunk in plain:
+            picked = token_ids[start : start + len(chunk.draft_token_ids) + 1]
+            start += len(picked)
+            if picked[0] == NO_TOKEN:
+                failed[chunk.key] = NOT_FINITE
+            elif chunk.key not in failed:
+                tokens = _accepted(picked, chunk.draft_token_ids)
+                yield chunk.key, [SampledToken(chunk.key, token_id, None) for token_id in tokens]
 
     def _sampled(
         self, keys: Sequence[int], logits: npt.NDArray[np.float32], failed: dict[int, str]
-    ) -> Iterator[tuple[int, SampledToken]]:
+    ) -> Iterator[tuple[int, list[SampledToken]]]:
         """Tokens sampled here, by key; adds to `failed` those that have none."""
         states = [self._batch[key] for key in keys]
         picks = sample(logits, [state.sampling for state in states])
@@ -200,7 +227,20 @@ class ModelRunner:
                 failed[key] = picks.failures[i]
             elif key not in failed:
                 token_id = picks.token_ids[i]
-                yield key, SampledToken(key, token_id, _logprobs(logits[i], token_id, state))
+                logprobs = _logprobs(logits[i], token_id, state)
+                yield key, [SampledToken(key, token_id, logprobs)]
+
+
+def _accepted(picked: list[int], drafts: tuple[int, ...]) -> list[int]:
+    """Of the tokens picked from a request's rows, those whose row follows right guesses only.
+
+    A row without a token ends them: the next step meets it again, as it would have come to it
+    without guesses.
+    """
+    count = 1
+    while count <= len(drafts) and picked[count - 1] == drafts[count - 1]:
+        count += 1
+    return [token_id for token_id in picked[:count] if token_id != NO_TOKEN]
 
 
 def _logprobs(

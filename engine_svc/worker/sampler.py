@@ -78,12 +78,18 @@ class Picks:
     failures: dict[int, str]
 
 
-def pick_inputs(rows: Sequence[int], states: Sequence[SamplingState]) -> PickInputs:
-    """How the decoder is to pick tokens from plain rows of its step, one state a row."""
+def pick_inputs(
+    rows: Sequence[int], states: Sequence[SamplingState], num_guessed: Sequence[int]
+) -> PickInputs:
+    """How the decoder is to pick tokens from plain rows of its step, one state a row.
+
+    A row's token comes `num_guessed` positions after the request's next one.
+    """
     params = [state.params for state in states]
     greedy = np.array([state.greedy for state in states], dtype=bool)
     draw = np.zeros(len(rows))
-    draw[~greedy] = _draws([state for state in states if not state.greedy])
+    drawing = np.flatnonzero(~greedy).tolist()
+    draw[drawing] = _draws([states[i] for i in drawing], [num_guessed[i] for i in drawing])
     return PickInputs(
         rows=np.array(rows, dtype=np.int32),
         temperature=np.where(greedy, 0.0, np.array([p.temperature for p in params], np.float64)),
@@ -98,7 +104,8 @@ def sample(logits: npt.NDArray[np.float32], states: Sequence[SamplingState]) -> 
     """Picks for logits [num_rows, vocab_size], which stay as they are; one state a row."""
     picks = Picks({}, {})
     drawing = [i for i, state in enumerate(states) if not state.greedy]
-    draws = dict(zip(drawing, _draws([states[i] for i in drawing]).tolist(), strict=True))
+    numbers = _draws([states[i] for i in drawing], [0] * len(drawing))
+    draws = dict(zip(drawing, numbers.tolist(), strict=True))
     for i, state in enumerate(states):
         if not np.isfinite(logits[i]).all():
             picks.failures[i] = NOT_FINITE
@@ -122,10 +129,10 @@ def sample(logits: npt.NDArray[np.float32], states: Sequence[SamplingState]) -> 
     return picks
 
 
-def _draws(states: Sequence[SamplingState]) -> npt.NDArray[np.float64]:
+def _draws(states: Sequence[SamplingState], num_guessed: Sequence[int]) -> npt.NDArray[np.float64]:
     """A uniform number for each, [num_states]."""
     return uniforms(
         [state.params.seed for state in states],
         [state.choice for state in states],
-        [state.num_outputs for state in states],
+        [state.num_outputs + n for state, n in zip(states, num_guessed, strict=True)],
     )

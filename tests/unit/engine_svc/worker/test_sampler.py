@@ -23,32 +23,27 @@ from engine_svc.worker.sampler import (
     NOT_FINITE,
     OVERFLOW,
     SamplingState,
-    draw_token,
+    pick_inputs,
     sample,
 )
+from kernels.reference.sampling import pick_tokens
 
 VOCAB = 300
 PROMPT = (5, 5, 7, 250)
 OUTPUT = (7, 9, 9, 9)
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def random_logits(rows: int, vocab_size: int = VOCAB, seed: int = 0) -> torch.Tensor:
-    return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * 3
+def random_logits(rows: int, vocab_size: int = VOCAB, seed: int = 0) -> np.ndarray:
+    normal = np.random.default_rng(seed).standard_normal((rows, vocab_size), dtype=np.float32)
+    return normal * np.float32(3)
 
 
 def state(params: SamplingParams, output=OUTPUT, choice=0, prompt=PROMPT, vocab_size=VOCAB):
     return SamplingState(params, choice, prompt, output, vocab_size)
 
 
-def pick(row: torch.Tensor, params: SamplingParams, output=OUTPUT, choice=0, prompt=PROMPT) -> int:
-    one = state(params, output, choice, prompt, row.numel())
+def pick(row: np.ndarray, params: SamplingParams, output=OUTPUT, choice=0, prompt=PROMPT) -> int:
+    one = state(params, output, choice, prompt, row.size)
     return sample(row.reshape(1, -1), [one]).token_ids[0]
 
 
@@ -144,11 +139,42 @@ def test_each_parameter_does_what_its_definition_says(name, greedy):
 
 def test_sampling_leaves_the_logits_as_they_are():
     logits = random_logits(len(PARAMETERS))
-    before = logits.clone()
+    before = logits.copy()
 
     sample(logits, [state(params) for params in PARAMETERS.values()])
 
-    assert torch.equal(logits, before)
+    assert np.array_equal(logits, before)
+
+
+def test_plain_rows_are_picked_as_they_are_sampled():
+    states = [
+        one
+        for name in PARAMETERS
+        for seed in range(20)
+        for temperature in (0.0, 0.7, 1.0)
+        if (one := state(replace(PARAMETERS[name], seed=seed, temperature=temperature))).plain
+    ]
+    logits = random_logits(len(states))
+
+    picks = pick_inputs(range(len(states)), states, [0] * len(states))
+
+    assert len(states) == 8 * 60  # those without edits
+    assert picks.rows.tolist() == list(range(len(states)))
+    assert dict(enumerate(pick_tokens(logits, picks).tolist())) == sample(logits, states).token_ids
+
+
+@pytest.mark.parametrize(
+    ("params", "plain"),
+    [
+        (SamplingParams(), True),
+        (SamplingParams(logprobs=0), False),
+        (SamplingParams(presence_penalty=0.1), False),
+        (SamplingParams(min_tokens=4, masked_until_min_tokens=frozenset({1})), True),
+        (SamplingParams(min_tokens=5, masked_until_min_tokens=frozenset({1})), False),
+    ],
+)
+def test_a_row_is_plain_with_neither_edits_nor_logprobs(params, plain):
+    assert state(params, output=(1, 2, 3, 4)).plain is plain
 
 
 @pytest.mark.parametrize("penalty", [0.7, 1.1, 1.8])
@@ -158,8 +184,8 @@ def test_repetition_penalty_equals_that_of_transformers(penalty):
 
     edits = LogitEdits(SamplingParams(repetition_penalty=penalty), PROMPT, OUTPUT, VOCAB)
 
-    expected = RepetitionPenaltyLogitsProcessor(penalty)(ids, logits.clone())
-    assert edits.apply(logits.numpy()[0]).tolist() == expected[0].tolist()
+    expected = RepetitionPenaltyLogitsProcessor(penalty)(ids, torch.from_numpy(logits))
+    assert edits.apply(logits[0]).tolist() == expected[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -177,10 +203,11 @@ def test_what_is_kept_equals_that_of_transformers(params, warper):
     many = 3000
 
     drawn = sample(
-        logits.expand(many, -1).contiguous(),
+        np.repeat(logits, many, axis=0),
         [state(replace(params, seed=seed), vocab_size=40) for seed in range(many)],
     )
 
+    logits = torch.from_numpy(logits)
     kept = warper(torch.tensor([[0]]), logits.clone()).isfinite()[0]
     assert set(drawn.token_ids.values()) <= set(kept.nonzero().flatten().tolist())
     likely = (torch.softmax(logits[0], 0) > 0.005) & kept  # all of these come up in 3000 draws
@@ -198,14 +225,14 @@ def test_what_is_kept_equals_that_of_transformers(params, warper):
     ids=["greedy", "top_k", "top_p", "penalised"],
 )
 def test_equal_logits_give_the_lower_id(params):
-    row = torch.zeros(VOCAB)
+    row = np.zeros(VOCAB, dtype=np.float32)
     row[[40, 30, 99]] = 5.0
 
     assert pick(row, params) == 30
 
 
 def test_ties_at_the_border_of_top_k_keep_lower_ids():
-    row = torch.zeros(VOCAB)
+    row = np.zeros(VOCAB, dtype=np.float32)
     row[200] = 1.0
 
     tokens = {pick(row, SamplingParams(top_k=3, seed=seed)) for seed in range(200)}
@@ -217,8 +244,8 @@ def test_ties_at_the_border_of_top_k_keep_lower_ids():
 def test_a_tiny_temperature_is_greedy(exponent):
     # The best is ahead by 1, which is a hundred times the largest temperature here.
     logits = random_logits(20).round()
-    logits[:, 17] = logits.max(dim=1).values + 1.0
-    best = logits.argmax(dim=1).tolist()
+    logits[:, 17] = logits.max(axis=1) + 1.0
+    best = logits.argmax(axis=1).tolist()
 
     tokens = [pick(row, SamplingParams(temperature=10.0**exponent, seed=3)) for row in logits]
 
@@ -226,14 +253,14 @@ def test_a_tiny_temperature_is_greedy(exponent):
 
 
 def test_a_tiny_temperature_survives_huge_logits():
-    row = torch.tensor([1e38, -1e38, 9e37])
+    row = np.array([1e38, -1e38, 9e37], dtype=np.float32)
 
     assert pick(row, SamplingParams(temperature=1e-5), output=(), prompt=()) == 0
 
 
 def test_temperature_just_above_the_threshold_is_exact():
     # One step of temperature apart, the second token weighs 1/e.
-    row = torch.tensor([0.0, -(2.0**-16), -50.0])
+    row = np.array([0.0, -(2.0**-16), -50.0], dtype=np.float32)
     params = SamplingParams(temperature=2.0**-16)
 
     draws = [pick(row, replace(params, seed=seed), (), 0, ()) for seed in range(4000)]
@@ -281,20 +308,13 @@ def test_frequencies_follow_the_distribution():
         one.append(token_id)
         drawn[token_id] += 1
 
-    expected = torch.softmax(row.double() / 1.3, 0).numpy() * count
+    expected = torch.softmax(torch.from_numpy(row).double() / 1.3, 0).numpy() * count
     assert ((drawn - expected) ** 2 / expected).sum() < 31.3  # 99.9 % of 11 degrees of freedom
-
-
-@pytest.mark.parametrize(("draw", "token_id"), [(0.0, 1), (0.5, 3), (1 - 2**-53, 3)])
-def test_draws_at_the_ends_never_hit_a_masked_token(draw, token_id):
-    row = np.array([-math.inf, 1.0, -math.inf, 1.0, -math.inf], dtype=np.float32)
-
-    assert draw_token(row, SamplingParams(), draw) == token_id
 
 
 def test_counting_token_by_token_equals_counting_at_once():
     params = SamplingParams(repetition_penalty=1.5, frequency_penalty=0.5, presence_penalty=0.25)
-    row, output = random_logits(1).numpy()[0], [3, 3, 8, 3, *range(100, 200), 8]
+    row, output = random_logits(1)[0], [3, 3, 8, 3, *range(100, 200), 8]
     step_by_step = LogitEdits(params, PROMPT, (), VOCAB)
 
     for token_id in output:
@@ -317,26 +337,15 @@ def mixed_states(count: int, vocab_size: int) -> list[SamplingState]:
     ]
 
 
-@pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 33, 80])
-def test_a_row_samples_the_same_in_any_batch(threads, count, num_threads):
+def test_a_row_samples_the_same_in_any_batch(count):
     logits, states = random_logits(80, 3001, seed=count), mixed_states(80, 3001)
-    alone = [sample(logits[i : i + 1].clone(), [states[i]]).token_ids[0] for i in range(80)]
-    threads(num_threads)
+    alone = [sample(logits[i : i + 1].copy(), [states[i]]).token_ids[0] for i in range(80)]
     rows = np.random.default_rng(count).permutation(80)[:count].tolist()
 
     together = sample(logits[rows], [states[i] for i in rows])
 
     assert together.token_ids == {at: alone[i] for at, i in enumerate(rows)}
-
-
-def test_threads_do_not_change_a_row_of_a_real_vocabulary(threads):
-    logits, states = random_logits(16, 49_152), mixed_states(16, 49_152)
-    threads(1)
-    with_one = sample(logits, states)
-    threads(2)
-
-    assert sample(logits, states) == with_one
 
 
 def test_choices_and_seeds_and_positions_draw_apart():
@@ -399,7 +408,7 @@ def test_a_row_with_every_token_masked_fails_and_says_why(temperature):
 def test_a_penalty_beyond_float32_fails_its_request_alone(temperature):
     params = SamplingParams(temperature=temperature, repetition_penalty=1e-300)
 
-    picks = sample(random_logits(2).abs(), [state(params), state(SamplingParams())])
+    picks = sample(np.abs(random_logits(2)), [state(params), state(SamplingParams())])
 
     assert picks.failures == {0: OVERFLOW}
     assert list(picks.token_ids) == [1]
