@@ -9,30 +9,47 @@ import numpy as np
 import pytest
 
 from tests.bench.quality import texts
-from tests.bench.quality.figures import perplexity
+from tests.bench.quality.figures import change
 from tests.bench.quality.reference import load_reference, reference_scores
 from tests.bench.quality.scoring import Scores, cut, score, tokenize
-from tests.support.server import RunningServer
+from tests.support.server import RunningServer, running_server
+
+NUM_WINDOWS, WINDOW_TOKENS = 4, 256
 
 
-def _windows(server: RunningServer, length: int, count: int) -> list[list[int]]:
+@pytest.fixture(scope="module")
+def windows(server: RunningServer) -> list[list[int]]:
     tokens = asyncio.run(tokenize(server.grpc_target, texts.code().content))
-    return cut(tokens, length, count)
+    return cut(tokens, WINDOW_TOKENS, NUM_WINDOWS)
+
+
+@pytest.fixture(scope="module")
+def expected(smollm2_checkpoint: Path, windows: list[list[int]]) -> Scores:
+    """Transformers' scores, in float32."""
+    return reference_scores(load_reference(smollm2_checkpoint), windows, lambda: None)
 
 
 def _score(server: RunningServer, windows: list[list[int]]) -> Scores:
     return asyncio.run(score(server.grpc_target, windows, 1, len(windows), lambda: None))
 
 
-def test_scores_are_those_of_transformers_in_float32(
-    server: RunningServer, smollm2_checkpoint: Path
+def test_float32_scores_are_those_of_transformers(
+    server: RunningServer, windows: list[list[int]], expected: Scores
 ) -> None:
-    windows = _windows(server, length=256, count=2)
-
     scores = _score(server, windows)
 
-    expected = reference_scores(load_reference(smollm2_checkpoint), windows, lambda: None)
-    assert scores.token_logprobs.shape == (2, 255)
+    assert scores.token_logprobs.shape == (NUM_WINDOWS, WINDOW_TOKENS - 1)
     assert scores.token_logprobs == pytest.approx(expected.token_logprobs, abs=1e-3)
     assert np.array_equal(scores.top_ids, expected.top_ids)
-    assert perplexity(scores) == pytest.approx(perplexity(expected), rel=1e-4)
+
+
+def test_bf16_perplexity_is_within_half_a_percent_of_float32(
+    smollm2_checkpoint: Path, windows: list[list[int]], expected: Scores, tmp_path: Path
+) -> None:
+    flags = ("--dtype", "bfloat16", "--max-model-len", str(WINDOW_TOKENS + 1))
+
+    with running_server(smollm2_checkpoint, *flags, log=tmp_path / "log") as server:
+        scores = _score(server, windows)
+
+    assert abs(change(scores, expected).percent) < 0.5
+    assert not np.array_equal(scores.token_logprobs, expected.token_logprobs)

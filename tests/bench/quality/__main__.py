@@ -78,7 +78,11 @@ def main(
     except (ModelNotFoundError, texts.TextNotFoundError) as error:
         raise click.ClickException(str(error)) from error
     runner, figures = _measure(chosen, used, amount, out, reference)
-    Console().print(report.table(figures, runner.cuts, amount))
+    console = Console()
+    for text in used:
+        console.print(report.table(text.name, figures))
+    for note in report.notes(figures, runner.cuts, amount):
+        console.print(f"- {note}", highlight=False)
     page = report.markdown(figures, runner.cuts, amount)
     (out / "quality.md").write_text(page, encoding="utf-8")
     report.write_json(out / "quality.json", figures, runner.cuts, amount)

@@ -1,4 +1,4 @@
-"""Shows what was measured: a table for a terminal and one in Markdown, JSON, and a plot."""
+"""Shows what was measured: tables for a terminal and for a page, JSON, and a plot."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ _COLUMNS = ("perplexity", "change, %", "same token", "prefix")
 _NONE = "–"
 
 
-def table(rows: Sequence[RowFigures], cuts: Sequence[Cut], amount: Amount) -> Table:
-    """One row for each server, four columns for each text."""
-    result = Table(title="Quality", title_justify="left", caption_justify="left")
-    result.caption = "\n".join(notes(rows, cuts, amount))
-    result.add_column("weights")
-    result.add_column("KV")
-    for cut in cuts:
-        for column in _COLUMNS:
-            result.add_column(f"{cut.text.name}\n{column}", justify="right", no_wrap=True)
+def table(name: str, rows: Sequence[RowFigures]) -> Table:
+    """One text's figures, a row for each server; 80 columns are enough."""
+    result = Table(title=f"Quality on {name}", title_justify="left")
+    for column in ("weights", "KV"):
+        result.add_column(column)
+    for column in _COLUMNS:
+        result.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        result.add_row(*_cells(row))
+        result.add_row(row.row.weights, row.row.kv_cache, *_cells(row.texts[name]))
     return result
 
 
 def markdown(rows: Sequence[RowFigures], cuts: Sequence[Cut], amount: Amount) -> str:
-    """The same table with the notes below it."""
+    """All texts' figures side by side, with the notes below."""
     names = [f"{cut.text.name}: {column}" for cut in cuts for column in _COLUMNS]
+    cells = [
+        [row.row.weights, row.row.kv_cache, *(c for t in row.texts.values() for c in _cells(t))]
+        for row in rows
+    ]
     lines = [
         f"| Weights | KV cache | {' | '.join(names)} |",
         f"|---|---|{'---:|' * len(names)}",
-        *(f"| {' | '.join(_cells(row))} |" for row in rows),
+        *(f"| {' | '.join(line)} |" for line in cells),
         "",
         *(f"- {note}" for note in notes(rows, cuts, amount)),
     ]
@@ -156,18 +158,13 @@ def cpu_name() -> str:
     return f"{os.cpu_count()} × {name}"
 
 
-def _cells(row: RowFigures) -> list[str]:
-    cells = [row.row.weights, row.row.kv_cache]
-    for text in row.texts.values():
-        cells += [f"{text.perplexity:.3f}", *_compared(text)]
-    return cells
-
-
-def _compared(text: TextFigures) -> list[str]:
+def _cells(text: TextFigures) -> list[str]:
+    cells = [f"{text.perplexity:.3f}"]
     if text.change is None or text.agreement is None:
-        return [_NONE] * 3
+        return [*cells, *[_NONE] * 3]
     change, same = text.change, text.agreement
     return [
+        *cells,
         f"{change.percent:+.2f} ± {(change.high - change.low) / 2:.2f}",
         f"{same.same_top:.1f} %",
         _NONE if same.common_prefix is None else f"{same.common_prefix:.1f}",
