@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine_svc.speculation.config import parse_speculative_config
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from engine_svc.speculation.config import SpeculationConfig
 
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 _DEFAULT_BATCHED_TOKENS = 512
@@ -54,6 +58,7 @@ class BatchConfig:
     accepts_priority: bool
     max_num_queued_reqs: int
     max_num_queued_tokens: int
+    speculative_config: str | None  # JSON
 
     def batched_tokens(self, model_len: int) -> int:
         """Most tokens of a step for contexts of `model_len` tokens. Raises ConfigError."""
@@ -74,6 +79,15 @@ class BatchConfig:
                 "a step could not give every running choice one token"
             )
         return budget
+
+    def speculation(self) -> SpeculationConfig | None:
+        """How to guess at next tokens, if at all. Raises ConfigError."""
+        if self.speculative_config is None:
+            return None
+        try:
+            return parse_speculative_config(self.speculative_config)
+        except ValueError as error:
+            raise ConfigError(f"--speculative-config {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,7 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             accepts_priority=params["scheduling_policy"] == "priority",
             max_num_queued_reqs=params["max_num_queued_reqs"],
             max_num_queued_tokens=params["max_num_queued_tokens"],
+            speculative_config=params["speculative_config"],
         ),
         service=ServiceConfig(
             listen=params["listen"],

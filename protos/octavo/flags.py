@@ -123,6 +123,16 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "--speculative-config",
+        {
+            "metavar": "JSON",
+            "help": "Guess at next tokens from the request's own n-grams and verify several in a "
+            "step; answers stay the same. For example "
+            '{"method":"ngram","num_speculative_tokens":5,"prompt_lookup_max":4,'
+            '"prompt_lookup_min":2}.',
+        },
+    ),
+    (
         "--max-num-queued-reqs",
         {
             "type": click.IntRange(1, 1_000_000),
