@@ -143,7 +143,7 @@ def write_plot(path: Path, rows: Sequence[RowFigures]) -> None:
     for axes in (left, right):
         axes.grid(axis="x", alpha=0.3)
         axes.set_axisbelow(True)
-    figure.suptitle("Against bf16 weights and KV cache")
+    figure.suptitle(f"Against {rows[0].row.weights} weights, KV {rows[0].row.kv_cache}")
     figure.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(figure)
 
