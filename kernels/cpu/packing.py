@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernels.cpu.library import ISAS
+
 if TYPE_CHECKING:
     from kernels.backend import StoredTensor
     from kernels.cpu.library import Library
@@ -56,7 +58,8 @@ class PackRowsArgs(ctypes.Structure):
         ("out", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("num_rows", "cols", "first_block", "block_step")),
         *((name, ctypes.c_int32) for name in ("scheme", "format", "group", "num_threads")),
-        *((name, ctypes.c_int64) for name in ("bad_index", "bad_value")),
+        ("isa", ctypes.c_int32),
+        ("bad_index", ctypes.c_int64),
     )
 
 
@@ -80,11 +83,18 @@ def packs_as_stored(scheme: str) -> bool:
     return scheme in _SCHEMES
 
 
-def pack_rows(library: Library, rows: StoredTensor, to: Destination, num_threads: int) -> None:
+def pack_rows(
+    library: Library,
+    rows: StoredTensor,
+    to: Destination,
+    num_threads: int,
+    isa: str | None = None,
+) -> None:
     """Packs a tensor [num_rows, cols] of a scheme that `packs_as_stored`.
 
-    Raises NotFiniteError, MemoryError, and ValueError for a tensor of the wrong size or a scheme
-    that the format cannot be made from.
+    isa is one of `library.isas`, by default the best; it changes no byte. Raises
+    NotFiniteError, MemoryError, and ValueError for a tensor of the wrong size or a scheme that the
+    format cannot be made from.
     """
     num_rows, cols = rows.shape
     scheme = _SCHEMES[rows.scheme]
@@ -105,6 +115,7 @@ def pack_rows(library: Library, rows: StoredTensor, to: Destination, num_threads
         format=to.format,
         group=to.group,
         num_threads=num_threads,
+        isa=ISAS.index(isa or library.isa),
     )
     status = library.handle.octavo_pack_rows(ctypes.byref(args))
     if status == _BAD_WEIGHT:

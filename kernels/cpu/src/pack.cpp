@@ -151,10 +151,10 @@ int64_t quantise_block(const Packing& p, int64_t first_row, float* tile, uint8_t
   return kNoIndex;
 }
 
-PackGroup4 fastest_pack_group4() {
+PackGroup4 pack_group4_of(int isa) {
 #ifdef OCTAVO_X86
-  if (isa_supported(OCTAVO_AVX512)) return kAvx512PackGroup4;
-  if (isa_supported(OCTAVO_AVX2)) return kAvx2PackGroup4;
+  if (isa >= OCTAVO_AVX512) return kAvx512PackGroup4;
+  if (isa == OCTAVO_AVX2) return kAvx2PackGroup4;
 #endif
   return kPortablePackGroup4;
 }
@@ -175,6 +175,7 @@ bool can_pack(const OctavoPackRows& args, const Packing& p) {
 }
 
 int pack_rows(OctavoPackRows& args) {
+  if (!isa_supported(args.isa)) return OCTAVO_BAD_ISA;
   Packing p{};
   p.source = static_cast<const uint8_t*>(args.source);
   p.num_rows = args.num_rows;
@@ -183,7 +184,7 @@ int pack_rows(OctavoPackRows& args) {
   p.scheme = args.scheme;
   p.format = static_cast<MatrixFormat>(args.format);
   p.group = args.group;
-  p.pack_group4 = fastest_pack_group4();
+  p.pack_group4 = pack_group4_of(args.isa);
   if (!can_pack(args, p)) return OCTAVO_BAD_PACKING;
   p.row_bytes = args.cols / unit_cols(p.scheme) * unit_bytes(p.scheme);
 
