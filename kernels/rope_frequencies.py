@@ -43,9 +43,7 @@ def _llama3(spec: RopeSpec, base: npt.NDArray[np.float32]) -> npt.NDArray[np.flo
     return np.where(turns > spec.high_freq_factor, base, stretched).astype(np.float32)
 
 
-def _yarn(
-    spec: RopeSpec, base: npt.NDArray[np.float32], head_dim: int
-) -> npt.NDArray[np.float32]:
+def _yarn(spec: RopeSpec, base: npt.NDArray[np.float32], head_dim: int) -> npt.NDArray[np.float32]:
     def dimension_with(turns: float) -> float:
         """Where in [0, head_dim / 2) a pair makes `turns` turns within the original context."""
         length = spec.original_max_position / (turns * 2 * math.pi)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernels.backend import MemoryNeeds
-from kernels.cpu.decoder import CpuDecoder
+from kernels.cpu.decoder import CpuDecoder, kv_block_bytes
 from kernels.cpu.library import load, require, unavailable_reason
 from kernels.cpu.weight_layout import plan_weights
 from kernels.cpu.weights import load_weights
@@ -63,17 +63,13 @@ class CpuBackend:
         *,
         block_size: int,
         max_num_batched_tokens: int,
-        max_num_seqs: int,
+        max_num_seqs: int,  # noqa: ARG002 (the seam's; a step's tokens bound its rows of logits)
     ) -> MemoryNeeds:
         """What `load` with the same arguments will take."""
-        element_bits = 8 if precision.kv_cache == "int8" else 16
-        per_head = spec.head_dim * element_bits // 8
-        if precision.kv_cache == "int8":
-            per_head += _FLOAT32_BYTES  # the scale
         return MemoryNeeds(
             weights=plan_weights(spec, source, precision).total_bytes,
             activations=_step_peak(spec, max_num_batched_tokens, self._num_threads),
-            kv_per_block=2 * spec.num_layers * spec.num_kv_heads * block_size * per_head,
+            kv_per_block=kv_block_bytes(self._library, spec, _kv_dtype(precision), block_size),
         )
 
     def load(
@@ -95,8 +91,12 @@ class CpuBackend:
             spec,
             weights,
             num_threads=self._num_threads,
-            kv_dtype="int8" if precision.kv_cache == "int8" else "bfloat16",
+            kv_dtype=_kv_dtype(precision),
         )
+
+
+def _kv_dtype(precision: Precision) -> str:
+    return precision.dtype if precision.kv_cache == "auto" else precision.kv_cache
 
 
 def _step_peak(spec: DecoderSpec, num_tokens: int, num_threads: int) -> int:

@@ -98,14 +98,20 @@ _MESSAGES: dict[int, Callable[[StepArgs], str]] = {  # OctavoStatus
 }
 
 
+def kv_block_bytes(library: Library, spec: DecoderSpec, kv_dtype: str, block_size: int) -> int:
+    """Bytes of one KV block of `block_size` tokens, over all layers."""
+    function = library.handle.octavo_kv_block_bytes
+    function.argtypes, function.restype = 4 * (ctypes.c_int32,), ctypes.c_int64
+    sizes = KV_DTYPES[kv_dtype], spec.num_kv_heads, block_size, spec.head_dim
+    return spec.num_layers * int(function(*sizes))
+
+
 def _declare(handle: ctypes.CDLL) -> None:
     decoder = ctypes.c_void_p
     handle.octavo_decoder_create.argtypes = (ctypes.POINTER(ConfigArgs),)
     handle.octavo_decoder_create.restype = decoder
     handle.octavo_decoder_destroy.argtypes = (decoder,)
     handle.octavo_decoder_destroy.restype = None
-    handle.octavo_decoder_kv_bytes.argtypes = (decoder, ctypes.c_int32, ctypes.c_int32)
-    handle.octavo_decoder_kv_bytes.restype = ctypes.c_int64
     handle.octavo_decoder_set_kv.argtypes = (decoder, ctypes.c_void_p, *3 * (ctypes.c_int32,))
     handle.octavo_decoder_set_kv.restype = None
     handle.octavo_decoder_step.argtypes = (decoder, ctypes.POINTER(StepArgs))
@@ -136,7 +142,8 @@ class CpuDecoder:
         self._weights = weights  # C++ reads them in place
         self._handle = library.handle
         _declare(library.handle)
-        self._kv_dtype = KV_DTYPES[kv_dtype]
+        self._library = library
+        self._kv_dtype = kv_dtype
         self._pool: mmap.mmap | None = None
         ropes = list(dict.fromkeys(layer.rope for layer in spec.layers))
         frequencies = np.concatenate([inverse_frequencies(r, spec.head_dim) for r in ropes])
@@ -174,9 +181,7 @@ class CpuDecoder:
         self._decoder = library.handle.octavo_decoder_create(ctypes.byref(config))
         if not self._decoder:
             raise MemoryError("no memory for the decoder's working arrays")
-        self._destroy = weakref.finalize(
-            self, library.handle.octavo_decoder_destroy, self._decoder
-        )
+        self._destroy = weakref.finalize(self, library.handle.octavo_decoder_destroy, self._decoder)
 
     def _layer(self, index: int, rope: int, window: int | None) -> LayerArgs:
         spec, prefix = self._spec, f"layers.{index}."
@@ -214,13 +219,13 @@ class CpuDecoder:
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Makes the KV pool: zero pages that take memory as they are written."""
-        per_block = self._handle.octavo_decoder_kv_bytes(self._decoder, block_size, self._kv_dtype)
+        per_block = kv_block_bytes(self._library, self._spec, self._kv_dtype, block_size)
         pool = mmap.mmap(-1, num_blocks * per_block)
         if sys.platform == "linux":
             pool.madvise(mmap.MADV_HUGEPAGE)  # blocks lie anywhere: fewer misses in the TLB
         base = ctypes.addressof(ctypes.c_char.from_buffer(pool))
         self._handle.octavo_decoder_set_kv(
-            self._decoder, base, num_blocks, block_size, self._kv_dtype
+            self._decoder, base, num_blocks, block_size, KV_DTYPES[self._kv_dtype]
         )
         self._pool = pool
 

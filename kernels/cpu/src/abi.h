@@ -280,10 +280,8 @@ OCTAVO_EXPORT int octavo_pick_tokens(const struct OctavoPickTokens* args);
 // Null if there is no memory or no such ISA.
 OCTAVO_EXPORT struct OctavoDecoder* octavo_decoder_create(const struct OctavoDecoderConfig* config);
 OCTAVO_EXPORT void octavo_decoder_destroy(struct OctavoDecoder* decoder);
-// Bytes that one block takes, over all layers.
-OCTAVO_EXPORT int64_t octavo_decoder_kv_bytes(const struct OctavoDecoder* decoder,
-                                              int32_t block_size, int32_t kv_dtype);
-// `base`: num_blocks times as many bytes, zero, aligned to 64; the caller's, as the weights.
+// `base`: num_layers · num_blocks · octavo_kv_block_bytes(…) bytes, zero, aligned to 64; the
+// caller's, as the weights.
 OCTAVO_EXPORT void octavo_decoder_set_kv(struct OctavoDecoder* decoder, void* base,
                                          int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
 OCTAVO_EXPORT int octavo_decoder_step(struct OctavoDecoder* decoder, struct OctavoStep* step);

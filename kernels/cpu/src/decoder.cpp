@@ -62,11 +62,6 @@ const float* Decoder::padded(const float* weights, int64_t length) {
   return norms_.back().data();
 }
 
-int64_t Decoder::kv_bytes_per_block(int32_t block_size, int32_t kv_dtype) const {
-  return config_.num_layers *
-         kv_block_bytes(kv_dtype, config_.num_kv_heads, block_size, config_.head_dim);
-}
-
 void Decoder::set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t kv_dtype) {
   caches_.clear();
   const int64_t bytes =

@@ -47,7 +47,6 @@ class Decoder {
 public:
   explicit Decoder(const OctavoDecoderConfig& config);
 
-  int64_t kv_bytes_per_block(int32_t block_size, int32_t kv_dtype) const;
   void set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
 
   // Returns an OctavoStatus. Nothing is computed, and no KV written, if the step is refused.

@@ -21,11 +21,6 @@ extern "C" void octavo_decoder_destroy(OctavoDecoder* decoder) {
   delete decoder;
 }
 
-extern "C" int64_t octavo_decoder_kv_bytes(const OctavoDecoder* decoder, int32_t block_size,
-                                           int32_t kv_dtype) {
-  return decoder->decoder.kv_bytes_per_block(block_size, kv_dtype);
-}
-
 extern "C" void octavo_decoder_set_kv(OctavoDecoder* decoder, void* base, int32_t num_blocks,
                                       int32_t block_size, int32_t kv_dtype) {
   decoder->decoder.set_kv(base, num_blocks, block_size, kv_dtype);
