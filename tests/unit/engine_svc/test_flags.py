@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 from octavo.flags import engine_args, engine_options, process_options
 
+from engine_svc.config import ConfigError, settings_from
+
 
 def parse(arguments, env=None):
     """The parameters that a command with all engine flags gets, or the failed result."""
@@ -42,6 +44,7 @@ def test_defaults_are_those_of_a_small_machine():
         ["--served-model-name=a b", "--served-model-name=c"],
         ["--kv-cache-memory-bytes=123456789", "--seed=18446744073709551615"],
         ["--served-model-name=-looks-like-a-flag"],
+        ['--speculative-config={"method":"ngram","num_speculative_tokens":5}'],
     ],
 )
 def test_a_child_parses_the_very_same_values(arguments):
@@ -84,3 +87,10 @@ def test_the_flags_load_without_the_engine():
     code = "import sys, octavo.flags; sys.exit('torch' in sys.modules or 'grpc' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_bad_speculative_config_is_an_error_that_names_the_flag_and_the_key(tmp_path):
+    params = parse(['--speculative-config={"method":"ngram"}'])
+
+    with pytest.raises(ConfigError, match=r"--speculative-config.*num_speculative_tokens"):
+        settings_from(tmp_path, params).batch.speculation()
