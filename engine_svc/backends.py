@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernels.cpu.backend import CpuBackend
+
 if TYPE_CHECKING:
     from kernels.backend import Backend, Precision
     from kernels.spec import DecoderSpec
 
 
 def choose_backend(
-    precision: Precision,  # noqa: ARG001 (decides once there is more than one)
-    spec: DecoderSpec,  # noqa: ARG001 (likewise)
-    threads: int,
+    spec: DecoderSpec, precision: Precision, *, block_size: int, threads: int
 ) -> tuple[Backend, str | None]:
     """The fastest back end that has this model in this precision.
 
-    With it comes a notice for the operator where a faster one has not, and why.
+    With it comes a notice for the operator where it is not the C++ one: why not.
     """
+    reason = CpuBackend.unsupported(spec, precision, block_size)
+    if reason is None:
+        return CpuBackend(threads), None
     from kernels.reference.backend import ReferenceBackend
 
-    return ReferenceBackend(threads), None
+    return ReferenceBackend(threads), f"torch computes, which is several times slower: {reason}"

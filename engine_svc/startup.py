@@ -63,13 +63,16 @@ class LoadedEngine:
 
 def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
     """Loads the model. Raises ModelError, ConfigError or DoesNotFitError, worded for people."""
+    settings.batch.speculation()  # refused now, if wrong, rather than after the weights are read
     with printer.phase("reading config"):
         opened = open_model(settings.model.path)
         _check_length(settings.model.max_model_len, opened)
         dtype, dtype_notice = choose_dtype(settings.model.dtype, _stored_dtype(opened))
         precision = Precision(dtype, weights="auto", kv_cache="auto")
         threads = settings.model.threads or usable_cores()
-        backend, backend_notice = choose_backend(precision, opened.spec, threads)
+        backend, backend_notice = choose_backend(
+            opened.spec, precision, block_size=settings.cache.block_size, threads=threads
+        )
     with printer.phase("planning memory"):
         wanted_len = settings.model.max_model_len or opened.max_position
         batched_tokens = settings.batch.batched_tokens(wanted_len)
@@ -83,7 +86,8 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
                 max_num_seqs=settings.batch.max_num_seqs,
             )
         except ValueError as error:  # this back end cannot do what the flags ask for
-            raise ConfigError(str(error)) from error
+            reasons = filter(None, (str(error), backend_notice))
+            raise ConfigError("; ".join(reasons)) from error
         available = available_memory(psutil.virtual_memory().available)
         plan = plan_memory(needs, available, _pool_request(settings, opened))
     with printer.loading("loading weights") as on_progress:
@@ -174,6 +178,7 @@ def _scheduler_config(settings: Settings, plan: MemoryPlan, batched_tokens: int)
         enable_prefix_caching=settings.cache.prefix_caching,
         enable_chunked_prefill=settings.batch.chunked_prefill,
         target_step_seconds=settings.batch.target_step_seconds,
+        speculation=settings.batch.speculation(),
     )
 
 
@@ -190,7 +195,7 @@ def _warm_up(decoder: Decoder, block_size: int) -> None:
                 query_start_loc=np.array([0, num_tokens], dtype=np.int32),
                 seq_lens=np.array([num_tokens], dtype=np.int32),
                 block_tables=np.zeros((1, 1), dtype=np.int32),
-                picks=pick_inputs((), ()),
+                picks=pick_inputs((), (), ()),
                 logits_rows=np.array([num_tokens - 1], dtype=np.int32),
             )
         )

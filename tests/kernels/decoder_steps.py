@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from kernels.backend import QuantizedTensor, StepInputs
+from kernels.backend import StepInputs, StoredTensor
+from tests.support.picks import picks_of
+from tests.support.stored_tensors import stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernels.backend import Decoder
+    from kernels.backend import Decoder, PickInputs
     from kernels.spec import DecoderSpec
 
 BLOCK_SIZE = 16
@@ -21,19 +24,23 @@ NUM_BLOCKS = 256
 class DictSource:
     """Weights out of a dictionary; `asked` keeps the order of the names that were loaded."""
 
-    def __init__(self, weights: dict[str, torch.Tensor | QuantizedTensor]) -> None:
-        self.weights = weights
+    def __init__(self, weights: dict[str, torch.Tensor | StoredTensor]) -> None:
+        self.weights = {
+            name: weight if isinstance(weight, StoredTensor) else stored(weight)
+            for name, weight in weights.items()
+        }
         self.asked: list[str] = []
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all weights."""
-        return sum(
-            weight.data.nbytes if isinstance(weight, QuantizedTensor) else weight.nbytes
-            for weight in self.weights.values()
-        )
+        return sum(weight.data.nbytes for weight in self.weights.values())
 
-    def load(self, name: str) -> torch.Tensor | QuantizedTensor:
+    def scheme(self, name: str) -> str:
+        """The type of one weight."""
+        return self.weights[name].scheme
+
+    def load(self, name: str) -> StoredTensor:
         """One weight."""
         self.asked.append(name)
         return self.weights[name]
@@ -64,11 +71,17 @@ class Run:
     def step(self, *chunks: tuple[str, Sequence[int]]) -> dict[str, torch.Tensor]:
         """Feeds each named request its next tokens; returns the logits of all of their rows."""
         lengths = [len(tokens) for _, tokens in chunks]
-        logits = self._decoder.step(self.inputs(*chunks, logits_rows=range(sum(lengths))))
+        result = self._decoder.step(self.inputs(*chunks, logits_rows=range(sum(lengths))))
+        logits = torch.from_numpy(result.logits.copy())  # the decoder may use the memory again
         names = [name for name, _ in chunks]
         return dict(zip(names, logits.split(lengths), strict=True))
 
-    def inputs(self, *chunks: tuple[str, Sequence[int]], logits_rows: Sequence[int]) -> StepInputs:
+    def inputs(
+        self,
+        *chunks: tuple[str, Sequence[int]],
+        logits_rows: Sequence[int],
+        picks: PickInputs | None = None,
+    ) -> StepInputs:
         """The next step's batch, with blocks taken for it."""
         ids: list[int] = []
         positions: list[int] = []
@@ -95,9 +108,10 @@ class Run:
             query_start_loc=_int32(starts),
             seq_lens=_int32([self._lengths[name] for name in names]),
             block_tables=_int32(tables),
+            picks=picks_of() if picks is None else picks,
             logits_rows=_int32(list(logits_rows)),
         )
 
 
-def _int32(values: list) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int32)
+def _int32(values: list) -> np.ndarray:
+    return np.array(values, dtype=np.int32)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 
 import gguf
+import numpy as np
 import pytest
 import torch
 
-from kernels.backend import QuantizedTensor
-from kernels.cpu import library
+from kernels.backend import NOT_FINITE, Precision, StoredTensor
 from kernels.reference.backend import ReferenceBackend
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
+from tests.support.picks import picks_of
+from tests.support.stored_tensors import values
 from tests.support.tiny_models import tiny_model
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-NATIVE = pytest.param(True, id="native")
-TORCH = pytest.param(False, id="torch")
+DTYPES = ("float32", "bfloat16", "float16")
 
 PLAIN = DecoderSpec(
     vocab_size=320,
@@ -53,9 +53,28 @@ EVERYTHING = dataclasses.replace(
 SPECS = {"plain": PLAIN, "everything": EVERYTHING}
 
 
-def _load(spec, weights, dtype=torch.float32, *, native=False):
-    loaded = library.require() if native else None
-    return ReferenceBackend(loaded).load(spec, DictSource(weights), dtype, lambda done, total: None)
+def _backend() -> ReferenceBackend:
+    return ReferenceBackend(torch.get_num_threads())
+
+
+def _precision(dtype: str) -> Precision:
+    return Precision(dtype, weights="auto", kv_cache="auto")
+
+
+def _load(spec, weights, dtype="float32"):
+    source = DictSource(weights)
+    return _backend().load(spec, source, _precision(dtype), lambda done, total: None)
+
+
+def _plan(spec, dtype, batched_tokens):
+    return _backend().plan(
+        spec,
+        DictSource({}),
+        _precision(dtype),
+        block_size=BLOCK_SIZE,
+        max_num_batched_tokens=batched_tokens,
+        max_num_seqs=8,
+    )
 
 
 def _tokens(count: int, seed: int = 0) -> list[int]:
@@ -163,28 +182,27 @@ def _weights_of(model, spec: DecoderSpec) -> dict[str, torch.Tensor]:
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma3")
 
 
-@pytest.mark.parametrize("native", [NATIVE, TORCH])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_transformers(family, native) -> None:
+def test_logits_are_those_of_transformers(family) -> None:
     model, spec = _family(family)
     tokens = _tokens(70)
     with torch.inference_mode():
         theirs = model(torch.tensor([tokens])).logits[0]
 
-    decoder = _load(spec, _weights_of(model, spec), native=native)
+    decoder = _load(spec, _weights_of(model, spec))
 
     ours = Run(decoder).step(("a", tokens))["a"]
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_low_precision_errs_no_more_than_transformers_does(family, dtype) -> None:
     model, spec = _family(family)
     tokens = _tokens(70)
     with torch.inference_mode():
         exact = model(torch.tensor([tokens])).logits[0]
-        theirs = model.to(dtype)(torch.tensor([tokens])).logits[0].float()
+        theirs = model.to(getattr(torch, dtype))(torch.tensor([tokens])).logits[0].float()
 
     ours = Run(_load(spec, _weights_of(model, spec), dtype)).step(("a", tokens))["a"]
 
@@ -200,18 +218,10 @@ def _whole(decoder, tokens) -> torch.Tensor:
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3], indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("name", "native"),
-    [
-        pytest.param("plain", True, id="plain-native"),
-        pytest.param("plain", False, id="plain-torch"),
-        pytest.param("everything", True, id="everything-native"),
-        pytest.param("everything", False, id="everything-torch"),
-    ],
-)
-def test_chunks_and_company_change_no_bit(num_threads, dtype, name, native) -> None:
+@pytest.mark.parametrize("name", SPECS)
+def test_chunks_and_company_change_no_bit(num_threads, dtype, name) -> None:
     spec = SPECS[name]
-    decoder = _load(spec, random_weights(spec), dtype, native=native)
+    decoder = _load(spec, random_weights(spec), dtype)
     tokens = _tokens(140)
     alone = _whole(decoder, tokens)
 
@@ -229,7 +239,7 @@ def test_chunks_and_company_change_no_bit(num_threads, dtype, name, native) -> N
     assert torch.equal(torch.cat(rows), alone)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_any_number_of_neighbours_changes_no_bit(dtype) -> None:
     decoder = _load(PLAIN, random_weights(PLAIN), dtype)
     prompts = {f"r{i}": _tokens(1, seed=i) for i in range(70)}
@@ -259,7 +269,33 @@ def test_a_step_may_ask_for_no_logits() -> None:
 
     inputs = run.inputs(("a", _tokens(2)), logits_rows=[])
 
-    assert decoder.step(inputs).shape == (0, PLAIN.vocab_size)
+    result = decoder.step(inputs)
+    assert result.logits.shape == (0, PLAIN.vocab_size)
+    assert result.token_ids.shape == (0,)
+
+
+def test_tokens_are_picked_beside_logits() -> None:
+    decoder = _load(PLAIN, random_weights(PLAIN))
+    tokens = _tokens(9)
+    logits = _whole(decoder, tokens)
+    run = Run(decoder)
+    picks = picks_of([8, 2, 5], temperature=[0.0, 1.0, 0.0], top_k=[0, 1, 0], draw=0.3)
+
+    result = decoder.step(run.inputs(("a", tokens), logits_rows=[8, 3], picks=picks))
+
+    assert result.token_ids.tolist() == logits[[8, 2, 5]].argmax(1).tolist()
+    assert torch.equal(torch.from_numpy(result.logits), logits[[8, 3]])
+
+
+def test_a_row_with_a_logit_that_is_not_finite_has_no_token() -> None:
+    weights = random_weights(PLAIN)
+    weights["lm_head"][5] = 3e38
+    decoder = _load(PLAIN, weights)
+    run = Run(decoder)
+
+    result = decoder.step(run.inputs(("a", [7, 7]), logits_rows=[], picks=picks_of([1])))
+
+    assert result.token_ids.tolist() == [NOT_FINITE]
 
 
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────
@@ -271,22 +307,24 @@ def test_a_step_may_ask_for_no_logits() -> None:
 def test_the_plan_is_what_is_then_held(name, dtype, tied) -> None:
     spec = dataclasses.replace(SPECS[name], tied_head=tied)
 
-    needs = ReferenceBackend(None).plan(
-        spec, dtype, block_size=BLOCK_SIZE, max_num_batched_tokens=64, max_num_seqs=8
-    )
+    needs = _plan(spec, dtype, 64)
 
     assert needs.weights == _load(spec, random_weights(spec), dtype).weight_bytes
     assert needs.kv_per_block == (
-        2 * spec.num_layers * spec.num_kv_heads * BLOCK_SIZE * spec.head_dim * dtype.itemsize
+        2
+        * spec.num_layers
+        * spec.num_kv_heads
+        * BLOCK_SIZE
+        * spec.head_dim
+        * getattr(torch, dtype).itemsize
     )
 
 
-@pytest.mark.parametrize("native", [NATIVE, TORCH])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", SPECS)
-def test_a_step_stays_within_the_planned_peak(name, dtype, native) -> None:
-    spec, backend = SPECS[name], ReferenceBackend(library.require() if native else None)
-    run = Run(_load(spec, random_weights(spec), dtype, native=native))
+def test_a_step_stays_within_the_planned_peak(name, dtype) -> None:
+    spec = SPECS[name]
+    run = Run(_load(spec, random_weights(spec), dtype))
     tokens = _tokens(512)
     activities = [torch.profiler.ProfilerActivity.CPU]
 
@@ -298,17 +336,17 @@ def test_a_step_stays_within_the_planned_peak(name, dtype, native) -> None:
         if event.name() == "[memory]":
             in_use += event.nbytes()
             peak = max(peak, in_use)
-    planned = backend.plan(
-        spec, dtype, block_size=BLOCK_SIZE, max_num_batched_tokens=512, max_num_seqs=8
-    )
-    assert 0 < peak <= planned.activations
+    assert 0 < peak <= _plan(spec, dtype, 512).activations
 
 
 def test_every_weight_is_asked_for_once_and_progress_reaches_the_end() -> None:
     source, seen = DictSource(random_weights(EVERYTHING)), []
 
-    ReferenceBackend(None).load(
-        EVERYTHING, source, torch.float32, lambda done, total: seen.append((done, total))
+    _backend().load(
+        EVERYTHING,
+        source,
+        _precision("float32"),
+        lambda done, total: seen.append((done, total)),
     )
 
     assert sorted(source.asked) == sorted(EVERYTHING.weight_shapes())
@@ -326,7 +364,7 @@ def test_a_wrong_shape_is_refused_with_the_name_and_both_shapes() -> None:
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(torch.nan, torch.float32), (torch.inf, torch.bfloat16), (1e6, torch.float16)],
+    [(torch.nan, "float32"), (torch.inf, "bfloat16"), (1e6, "float16")],
 )
 def test_a_weight_that_is_not_finite_is_refused_by_name(value, dtype) -> None:
     weights = random_weights(PLAIN)
@@ -348,18 +386,18 @@ def test_quantised_weights_compute_as_their_dequantised_values(scheme) -> None:
     packed = {}
     for name, weight in random_weights(PLAIN).items():
         if weight.ndim == 2 and weight.shape[1] % 32 == 0:
-            data = torch.from_numpy(gguf.quants.quantize(weight.numpy(), kind))
-            packed[name] = QuantizedTensor(scheme, tuple(weight.shape), data)
+            data = gguf.quants.quantize(weight.numpy(), kind).ravel()
+            packed[name] = StoredTensor(scheme, tuple(weight.shape), data)
         else:
             packed[name] = weight
     dense = {
-        name: weight.dequantize() if isinstance(weight, QuantizedTensor) else weight
+        name: values(weight) if isinstance(weight, StoredTensor) else weight
         for name, weight in packed.items()
     }
     source, seen = DictSource(packed), []
 
-    decoder = ReferenceBackend(None).load(
-        PLAIN, source, torch.float32, lambda done, total: seen.append(done)
+    decoder = _backend().load(
+        PLAIN, source, _precision("float32"), lambda done, total: seen.append(done)
     )
 
     tokens = _tokens(20)
@@ -367,6 +405,35 @@ def test_quantised_weights_compute_as_their_dequantised_values(scheme) -> None:
     assert seen[-1] == source.total_bytes
 
 
-def test_the_description_says_where_attention_runs() -> None:
-    assert "attention in torch" in ReferenceBackend(None).description
-    assert "attention in C++" in ReferenceBackend(library.require()).description
+def test_loading_leaves_the_mapped_file_as_it_is() -> None:
+    source = DictSource(random_weights(EVERYTHING))
+    before = {name: weight.data.copy() for name, weight in source.weights.items()}
+    for weight in source.weights.values():
+        weight.data.flags.writeable = False  # as a mapped file's
+
+    decoder = _backend().load(EVERYTHING, source, _precision("float32"), lambda done, total: None)
+    _whole(decoder, _tokens(20))
+
+    assert all(np.array_equal(before[name], w.data) for name, w in source.weights.items())
+
+
+@pytest.mark.parametrize(
+    ("precision", "message"),
+    [
+        (Precision("float64", "auto", "auto"), "in float32, bfloat16, float16, not in float64"),
+        (Precision("bfloat16", "int8", "auto"), "weights in bfloat16 only, not in int8"),
+        (Precision("bfloat16", "none", "int8"), "KV cache in bfloat16 only, not in int8"),
+    ],
+)
+def test_a_precision_that_torch_operations_lack_is_refused(precision, message) -> None:
+    source = DictSource(random_weights(PLAIN))
+
+    with pytest.raises(ValueError, match=message):
+        _backend().load(PLAIN, source, precision, lambda done, total: None)
+
+    assert source.asked == []
+
+
+def test_the_description_names_torch_and_its_threads() -> None:
+    assert "torch" in _backend().description
+    assert f"{torch.get_num_threads()} threads" in _backend().description

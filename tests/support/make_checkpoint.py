@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from engine_svc.loader.open_model import open_model
 from engine_svc.models.family import layer_names
 from engine_svc.models.llama import LLAMA
-from kernels.backend import QuantizedTensor
 from router_svc.text.gguf_tokenizer import load_gguf_tokenizer
+from tests.support.stored_tensors import values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,11 +58,7 @@ def hf_weights(opened: OpenedModel, family: Family) -> dict[str, torch.Tensor]:
     """All weights by the names that transformers has for them, dequantised."""
     names = {"embed": "model.embed_tokens.weight", "final_norm": "model.norm.weight"}
     names |= layer_names(opened.spec, "model.layers.", family.hf_layer_names)
-    weights = {}
-    for name, stored in names.items():
-        weight = opened.source.load(name)
-        weights[stored] = weight.dequantize() if isinstance(weight, QuantizedTensor) else weight
-    return weights
+    return {stored: values(opened.source.load(name)) for name, stored in names.items()}
 
 
 def _config(opened: OpenedModel) -> dict[str, Any]:

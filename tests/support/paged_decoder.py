@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
-from kernels.backend import StepInputs
+from kernels.backend import StepInputs, StepResult
+from kernels.reference.sampling import pick_tokens
 
 
 def logits_after(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
@@ -27,7 +27,7 @@ class PagedDecoder:
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
-        self.steps: list[tuple[int, int]] = []  # (num_tokens, num_logits) of every step
+        self.steps: list[tuple[int, int, int]] = []  # (num_tokens, num_picks, num_logits) of each
         self.tables: list[list[int]] = []  # block tables of the last step
         self.poison: int | None = None  # logits after this token are NaN
 
@@ -36,33 +36,37 @@ class PagedDecoder:
         self.block_size = block_size
         self.slots = np.full(num_blocks * block_size, -1, dtype=np.int32)
 
-    def step(self, inputs: StepInputs) -> torch.Tensor:
-        """Logits [num_logits, vocab_size] of the wanted rows."""
-        for tensor in (
+    def step(self, inputs: StepInputs) -> StepResult:
+        """Picks and logits of the wanted rows."""
+        for array in (
             inputs.token_ids,
             inputs.positions,
             inputs.slot_mapping,
             inputs.query_start_loc,
             inputs.seq_lens,
             inputs.block_tables,
+            inputs.picks.rows,
             inputs.logits_rows,
         ):
-            assert tensor.dtype == torch.int32
-            assert tensor.is_contiguous()
-        tokens, positions = inputs.token_ids.numpy(), inputs.positions.numpy()
-        starts, tables = inputs.query_start_loc.numpy(), inputs.block_tables.numpy()
-        seq_lens = inputs.seq_lens.numpy()
-        self.tables = tables.tolist()
-        self.steps.append((len(tokens), len(inputs.logits_rows)))
-        self.slots[inputs.slot_mapping.numpy()] = tokens
+            assert array.dtype == np.int32
+            assert array.flags.c_contiguous
+        self.tables = inputs.block_tables.tolist()
+        self.steps.append((len(inputs.token_ids), len(inputs.picks.rows), len(inputs.logits_rows)))
+        self.slots[inputs.slot_mapping] = inputs.token_ids
+        picked_from = self._logits(inputs, inputs.picks.rows)
+        return StepResult(
+            pick_tokens(picked_from, inputs.picks), self._logits(inputs, inputs.logits_rows)
+        )
 
-        logits = np.zeros((len(inputs.logits_rows), self.vocab_size), dtype=np.float32)
-        for i, row in enumerate(inputs.logits_rows.tolist()):
-            request = int(np.searchsorted(starts, row, side="right")) - 1
-            seen = np.arange(seq_lens[request])
-            blocks = tables[request, seen // self.block_size]
+    def _logits(self, inputs: StepInputs, rows: np.ndarray) -> np.ndarray:
+        """Logits [num_rows, vocab_size] of rows of the step."""
+        logits = np.zeros((len(rows), self.vocab_size), dtype=np.float32)
+        for i, row in enumerate(rows.tolist()):
+            request = int(np.searchsorted(inputs.query_start_loc, row, side="right")) - 1
+            seen = np.arange(inputs.seq_lens[request])
+            blocks = inputs.block_tables[request, seen // self.block_size]
             context = self.slots[blocks * self.block_size + seen % self.block_size]
-            logits[i] = logits_after(context[: positions[row] + 1], self.vocab_size)
-            if tokens[row] == self.poison:
+            logits[i] = logits_after(context[: inputs.positions[row] + 1], self.vocab_size)
+            if inputs.token_ids[row] == self.poison:
                 logits[i, 0] = np.nan
-        return torch.from_numpy(logits)
+        return logits

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from kernels.backend import StepInputs
+from kernels.backend import Precision, StepInputs
 from kernels.reference.backend import ReferenceBackend
+from tests.support.picks import picks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,36 +20,36 @@ BLOCK_SIZE = 16
 
 
 def reference_logits(
-    opened: OpenedModel, prompts: Sequence[Sequence[int]], dtype: torch.dtype = torch.float32
+    opened: OpenedModel, prompts: Sequence[Sequence[int]], dtype: str = "float32"
 ) -> list[torch.Tensor]:
     """Logits [num_tokens, vocab_size] of each prompt, all in one step over a paged cache."""
-    decoder = ReferenceBackend(None).load(
-        opened.spec, opened.source, dtype, lambda done, total: None
-    )
+    backend = ReferenceBackend(torch.get_num_threads())
+    precision = Precision(dtype, weights="auto", kv_cache="auto")
+    decoder = backend.load(opened.spec, opened.source, precision, lambda done, total: None)
     lengths = [len(prompt) for prompt in prompts]
     needed = [-(-length // BLOCK_SIZE) for length in lengths]
     decoder.allocate_kv(sum(needed) + 1, BLOCK_SIZE)
-    tables = torch.zeros(len(prompts), max(needed), dtype=torch.int32)
+    tables = np.zeros((len(prompts), max(needed)), dtype=np.int32)
     slots = []
     first = 1  # block 0 is left alone, as unused table entries name it
     for row, (length, blocks) in enumerate(zip(lengths, needed, strict=True)):
-        tables[row, :blocks] = torch.arange(first, first + blocks)
+        tables[row, :blocks] = np.arange(first, first + blocks)
         slots += [first * BLOCK_SIZE + position for position in range(length)]
         first += blocks
-    starts = torch.tensor([0, *lengths]).cumsum(0)
-    logits = decoder.step(
+    result = decoder.step(
         StepInputs(
             token_ids=_int32(token for prompt in prompts for token in prompt),
             positions=_int32(position for length in lengths for position in range(length)),
             slot_mapping=_int32(slots),
-            query_start_loc=starts.to(torch.int32),
+            query_start_loc=_int32(np.cumsum([0, *lengths])),
             seq_lens=_int32(lengths),
             block_tables=tables,
-            logits_rows=torch.arange(sum(lengths), dtype=torch.int32),
+            picks=picks_of(),
+            logits_rows=_int32(range(sum(lengths))),
         )
     )
-    return list(logits.split(lengths))
+    return list(torch.from_numpy(result.logits).split(lengths))
 
 
-def _int32(values) -> torch.Tensor:
-    return torch.tensor(list(values), dtype=torch.int32)
+def _int32(values) -> np.ndarray:
+    return np.array(list(values), dtype=np.int32)

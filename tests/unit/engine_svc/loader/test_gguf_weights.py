@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from engine_svc.loader.open_model import open_model
 from engine_svc.models.errors import ModelError
-from kernels.backend import QuantizedTensor
 from kernels.spec import RopeKind
 from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.tiny_models import make_tokenizer, tiny_model
@@ -35,15 +33,9 @@ def save_directory(model, out):
     return open_model(out)
 
 
-def dense(weight):
-    return weight.dequantize() if isinstance(weight, QuantizedTensor) else weight.float()
-
-
-def as_if_quantised(weight, kind):
+def as_if_quantised(values, kind):
     """What a matrix becomes by way of `kind`; vectors are kept in float32."""
-    if weight.ndim == 1:
-        return weight
-    return torch.from_numpy(dequantize(quantize(weight.numpy(), kind), kind))
+    return values if values.ndim == 1 else dequantize(quantize(values, kind), kind)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -56,8 +48,9 @@ def test_a_float32_file_has_the_spec_and_weights_of_the_directory(family, tmp_pa
     assert opened.spec == expected.spec
     for name, shape in opened.spec.weight_shapes().items():
         weight = opened.source.load(name)
-        assert weight.shape == shape
-        torch.testing.assert_close(weight, expected.source.load(name), rtol=0, atol=3e-7)
+        assert (weight.scheme, weight.shape) == ("F32", shape)
+        original = expected.source.load(name).to_float32()
+        np.testing.assert_allclose(weight.to_float32(), original, rtol=0, atol=3e-7)
 
 
 @pytest.mark.parametrize("name", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
@@ -72,10 +65,10 @@ def test_matrices_come_in_the_blocks_of_the_file(family, name, tmp_path):
     assert opened.format == f"GGUF, {name}"
     for weight_name, shape in opened.spec.weight_shapes().items():
         weight = opened.source.load(weight_name)
-        if len(shape) == 2 and name not in ("F16", "BF16"):
-            assert (weight.scheme, weight.shape) == (name, shape)
-        original = expected.source.load(weight_name)
-        assert torch.equal(dense(weight), as_if_quantised(original, kind)), weight_name
+        assert (weight.scheme, weight.shape) == (name if len(shape) == 2 else "F32", shape)
+        assert opened.source.scheme(weight_name) == weight.scheme
+        original = as_if_quantised(expected.source.load(weight_name).to_float32(), kind)
+        assert np.array_equal(weight.to_float32(), original), weight_name
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q5_K", "Q6_K", "Q3_K", "IQ4_NL"])
@@ -97,9 +90,9 @@ def test_types_that_can_only_be_decoded_come_in_their_blocks(name, tmp_path, mon
     weight = opened.source.load("layers.0.down")
 
     assert weight.scheme == name
-    expected = dequantize(weight.data.numpy(), kind)
-    assert weight.dequantize().shape == (256, 256)
-    assert np.array_equal(weight.dequantize().numpy(), expected, equal_nan=True)
+    expected = dequantize(weight.data.reshape(256, -1), kind)
+    assert weight.to_float32().shape == (256, 256)
+    assert np.array_equal(weight.to_float32(), expected, equal_nan=True)
 
 
 def test_biases_of_a_llama_file_are_reordered_like_their_rows(tmp_path):
@@ -110,7 +103,23 @@ def test_biases_of_a_llama_file_are_reordered_like_their_rows(tmp_path):
 
     assert opened.spec == expected.spec
     for name in ("layers.1.q_bias", "layers.1.k_bias", "layers.1.v_bias", "layers.1.down_bias"):
-        assert torch.equal(opened.source.load(name), expected.source.load(name))
+        found, original = opened.source.load(name), expected.source.load(name)
+        assert np.array_equal(found.to_float32(), original.to_float32())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_weights_are_views_of_the_file_unless_they_must_change(family, tmp_path):
+    model = tiny_model(family, **IMPLIED.get(family, {}))
+    opened = open_model(write_tiny_gguf(model, tmp_path / "tiny.gguf"))
+    changed = {"llama": (".q", ".k"), "gemma3": ("norm",)}[family]
+
+    weights = {name: opened.source.load(name) for name in opened.spec.weight_shapes()}
+
+    for name, weight in weights.items():
+        mapped = np.shares_memory(weight.data, opened.source.data)
+        assert mapped is not name.endswith(changed), name
+        assert weight.data.flags.writeable is not mapped
+    assert sum(weight.data.nbytes for weight in weights.values()) == opened.source.total_bytes
 
 
 def test_llama3_rope_is_recognised_by_its_divisors(tmp_path):

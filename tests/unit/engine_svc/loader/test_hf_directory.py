@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from engine_svc.loader.open_model import open_model
 from engine_svc.models.errors import ModelError
 from tests.support.run_decoder import reference_logits
+from tests.support.stored_tensors import values
 from tests.support.tiny_models import make_tiny, make_tokenizer
 
 MIB = 1 << 20
@@ -99,6 +100,34 @@ class TestFiles:
 
         assert notices == ("1 weights are not used: adapter.weight",)
 
+    @pytest.mark.parametrize(
+        ("dtype", "scheme"),
+        [(torch.float32, "F32"), (torch.float16, "F16"), (torch.bfloat16, "BF16")],
+    )
+    def test_weights_are_views_of_the_file(self, dtype, scheme, tmp_path):
+        make_tiny("llama", tmp_path, dtype=dtype)
+        expected = load_file(tmp_path / "model.safetensors")["model.layers.1.mlp.up_proj.weight"]
+
+        source = open_model(tmp_path).source
+        weight = source.load("layers.1.up")
+
+        assert (weight.scheme, weight.shape) == (scheme, (96, 64))
+        assert source.scheme("layers.1.up") == scheme
+        assert not weight.data.flags.writeable
+        assert not weight.data.flags.owndata
+        assert torch.equal(values(weight), expected.float())
+
+    def test_weights_in_float64_come_in_float32(self, tmp_path):
+        make_tiny("llama", tmp_path, dtype=torch.float64)
+        expected = load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"]
+
+        opened = open_model(tmp_path)
+        weight = opened.source.load("embed")
+
+        assert (opened.dtype, weight.scheme) == ("float32", "F32")
+        assert torch.equal(values(weight), expected.float())
+        assert opened.source.total_bytes == 4 * opened.num_parameters
+
     def test_weights_in_integers_are_refused(self, tmp_path):
         make_tiny("llama", tmp_path)
         name = "model.layers.0.mlp.up_proj.weight"
@@ -118,7 +147,7 @@ class TestFiles:
 
         edit_weights(tmp_path, move)
 
-        assert torch.equal(open_model(tmp_path).source.load("final_norm"), expected)
+        assert torch.equal(values(open_model(tmp_path).source.load("final_norm")), expected)
 
     def test_neither_directory_nor_model_is_a_clear_error(self, tmp_path):
         with pytest.raises(ModelError, match=r"no config\.json"):
@@ -149,6 +178,14 @@ class TestHead:
         assert opened.spec == plain.spec
         assert opened.notices == ()
 
+    def test_tied_and_saved_with_the_same_head_in_another_type(self, tmp_path):
+        make_tiny("llama", tmp_path, tie_word_embeddings=True, dtype=torch.bfloat16)
+        edit_weights(
+            tmp_path, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].float()})
+        )
+
+        assert open_model(tmp_path).notices == ()
+
     def test_tied_but_saved_with_another_head_uses_both_as_transformers_does(self, tmp_path):
         from transformers import AutoModelForCausalLM
 
@@ -168,7 +205,7 @@ class TestHead:
 
     def test_tied_and_saved_with_the_head_alone(self, tmp_path):
         make_tiny("llama", tmp_path, tie_word_embeddings=True)
-        plain = open_model(tmp_path).source.load("embed").clone()
+        plain = values(open_model(tmp_path).source.load("embed"))
         edit_weights(
             tmp_path, lambda w: w.update({"lm_head.weight": w.pop("model.embed_tokens.weight")})
         )
@@ -176,7 +213,7 @@ class TestHead:
         opened = open_model(tmp_path)
 
         assert opened.spec.tied_head
-        assert torch.equal(opened.source.load("embed"), plain)
+        assert torch.equal(values(opened.source.load("embed")), plain)
 
     def test_not_tied_and_without_a_head_is_refused(self, tmp_path):
         make_tiny("llama", tmp_path)

@@ -10,9 +10,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine_svc.loader.open_model import open_model
 from engine_svc.models.llama import LLAMA
-from kernels.backend import QuantizedTensor
 from tests.support.make_checkpoint import hf_weights
 from tests.support.run_decoder import reference_logits
+from tests.support.stored_tensors import values
 
 # Of the checkpoint that the benchmarks' own converter makes, over sorted names and their bytes.
 CHECKPOINT_SHA256 = "08587497151051bb64ba4ae8288856623bb8c6cd5dc22bb3bda06ebda07a1bcd"
@@ -38,9 +38,8 @@ def test_file_and_checkpoint_are_the_same_model(smollm2_gguf, smollm2_checkpoint
     assert packaged.format == "GGUF, Q4_1"
     assert packaged.notices == checkpoint.notices == ()
     for name in packaged.spec.weight_shapes():
-        weight = packaged.source.load(name)
-        dense = weight.dequantize() if isinstance(weight, QuantizedTensor) else weight
-        assert torch.equal(dense.to(torch.bfloat16), checkpoint.source.load(name)), name
+        rounded = values(packaged.source.load(name)).to(torch.bfloat16)
+        assert torch.equal(rounded.float(), values(checkpoint.source.load(name))), name
 
 
 def test_the_file_gives_the_logits_of_its_dequantised_weights(smollm2_gguf, smollm2_checkpoint):

@@ -167,7 +167,7 @@ def test_gemma_rounds_its_embedding_scale_to_the_type_it_runs_in(tmp_path):
     opened = saved(model, tmp_path)
     (asked,) = prompts(opened.spec.vocab_size, (33,))
 
-    (ours,) = reference_logits(opened, [asked], torch.bfloat16)
+    (ours,) = reference_logits(opened, [asked], "bfloat16")
 
     with torch.inference_mode():
         theirs = model(torch.tensor([asked])).logits[0].float()

@@ -9,25 +9,18 @@ import pytest
 import torch
 
 from engine_svc.worker.logprobs import ROWS_PER_SLICE, no_logprobs, rows_logprobs, token_logprobs
-from engine_svc.worker.ranking import likeliest_ids, top_values
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def random_logits(rows: int, vocab_size: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * 4
+def random_logits(rows: int, vocab_size: int, seed: int = 0) -> np.ndarray:
+    normal = np.random.default_rng(seed).standard_normal((rows, vocab_size), dtype=np.float32)
+    return normal * np.float32(4)
 
 
 def test_values_are_those_of_log_softmax():
     logits = random_logits(8, 1000)
-    expected = torch.log_softmax(logits.double(), dim=-1)
+    expected = torch.log_softmax(torch.from_numpy(logits).double(), dim=-1)
 
-    for row, values in zip(logits.numpy(), expected, strict=True):
+    for row, values in zip(logits, expected, strict=True):
         entry = token_logprobs(row, 123, 5)
         tops = values.topk(5)
         assert entry.logprob == float(np.float32(values[123]))
@@ -55,7 +48,7 @@ def test_equal_logits_rank_by_lower_id():
 
 
 def test_the_sampled_token_alone_when_no_top_is_asked_for():
-    entry = token_logprobs(random_logits(1, 50).numpy()[0], 7, 0)
+    entry = token_logprobs(random_logits(1, 50)[0], 7, 0)
 
     assert entry.top_token_ids == ()
     assert entry.top_logprobs == ()
@@ -63,30 +56,19 @@ def test_the_sampled_token_alone_when_no_top_is_asked_for():
 
 
 def test_more_tops_than_tokens_gives_all_tokens():
-    entry = token_logprobs(random_logits(1, 6).numpy()[0], 2, 20)
+    entry = token_logprobs(random_logits(1, 6)[0], 2, 20)
 
     assert sorted(entry.top_token_ids) == list(range(6))
     assert math.isclose(sum(map(math.exp, entry.top_logprobs)), 1, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("count", [1, 2, 20, 256, 257, 999, 1000, 5000])
-def test_the_likeliest_are_those_of_a_stable_sort(count):
-    # Whole numbers, so that there are many ties at every border.
-    row = np.random.default_rng(count).integers(-9, 9, 5000).astype(np.float32)
-
-    assert likeliest_ids(row, count).tolist() == np.argsort(-row, kind="stable")[:count].tolist()
-    assert top_values(row, count).tolist() == np.sort(row)[::-1][:count].tolist()
-
-
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_row_gives_the_same_bits_in_any_batch(threads, num_threads):
-    threads(num_threads)
+def test_a_row_gives_the_same_bits_in_any_batch():
     logits = random_logits(2 * ROWS_PER_SLICE + 3, 3001)
     token_ids = [(i * 37) % 3001 for i in range(len(logits))]
 
     together = rows_logprobs(logits, token_ids, 4)
 
-    alone = [rows_logprobs(logits[i : i + 1].clone(), [t], 4) for i, t in enumerate(token_ids)]
+    alone = [rows_logprobs(logits[i : i + 1].copy(), [t], 4) for i, t in enumerate(token_ids)]
     assert list(together) == [entries[0] for entries in alone]
 
 

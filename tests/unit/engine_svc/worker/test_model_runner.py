@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-import torch
 
 from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
 from engine_svc.sampling_params import SamplingParams
@@ -42,7 +41,7 @@ def expected_output(prompt, sampling: SamplingParams, count: int, choice: int = 
     state, output, entries = SamplingState(sampling, choice, prompt, (), VOCAB), [], []
     for _ in range(count):
         row = logits_after((*prompt, *output), VOCAB)
-        output.append(sample(torch.from_numpy(row[None]), [state]).token_ids[0])
+        output.append(sample(row[None], [state]).token_ids[0])
         state.append(output[-1])
         if sampling.logprobs is not None:
             entries.append(token_logprobs(row, output[-1], sampling.logprobs))
@@ -358,8 +357,49 @@ def test_only_wanted_rows_have_their_logits_computed():
     driver.step(plain, late, chunk=20)
     driver.step(plain, late)
 
-    # Rows 29 to 38 predict positions 30 to 39; then each request's last row.
-    assert driver.decoder.steps == [(40, 0), (40, 12)]
+    # Each request's last row is picked from; rows 29 to 38 predict positions 30 to 39.
+    assert driver.decoder.steps == [(40, 0, 0), (40, 2, 10)]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        (GREEDY, (5, 1, 0)),
+        (SamplingParams(temperature=0.7, top_k=20, top_p=0.9, min_p=0.05), (5, 1, 0)),
+        (SamplingParams(temperature=0.0, logprobs=0), (5, 0, 1)),
+        (SamplingParams(frequency_penalty=0.5), (5, 0, 1)),
+        (SamplingParams(logit_bias={3: 1.0}), (5, 0, 1)),
+        (SamplingParams(allowed_token_ids=(3, 4)), (5, 0, 1)),
+    ],
+    ids=["greedy", "drawn", "logprobs", "penalty", "bias", "allowed"],
+)
+def test_the_decoder_picks_where_its_logits_are_enough(sampling, expected):
+    driver = Driver()
+
+    driver.step(driver.add(Job(prompt_of(5), sampling)))
+
+    assert driver.decoder.steps == [expected]
+
+
+def test_the_decoder_picks_again_once_the_minimum_length_is_reached():
+    driver = Driver()
+    sampling = SamplingParams(temperature=0.0, min_tokens=2, masked_until_min_tokens=frozenset({1}))
+
+    driver.run(driver.add(Job(prompt_of(5), sampling)), until=4)
+
+    assert driver.decoder.steps == [(5, 0, 1), (1, 0, 1), (1, 1, 0), (1, 1, 0)]
+
+
+def test_picked_and_sampled_tokens_come_in_the_order_of_the_chunks():
+    driver = Driver()
+    samplings = (GREEDY, DRAWN, SamplingParams(seed=3, top_p=0.8), DRAWN, GREEDY)
+    jobs = [driver.add(Job(prompt_of(6, i), sampling)) for i, sampling in enumerate(samplings)]
+
+    driver.run(*jobs, until=5)  # the driver compares keys with its chunks at every step
+
+    assert [(job.output, job.entries) for job in jobs] == [
+        expected_output(job.prompt, job.sampling, 5) for job in jobs
+    ]
 
 
 def test_unused_entries_of_a_block_table_are_zero():

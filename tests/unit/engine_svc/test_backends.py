@@ -1,0 +1,70 @@
+"""The C++ back end wherever it can, torch where it cannot, and torch's import only then."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_svc.backends import choose_backend
+from kernels.backend import Precision
+from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
+
+ROOT = Path(__file__).resolve().parents[3]
+SPEC = DecoderSpec(
+    vocab_size=320,
+    hidden_size=64,
+    intermediate_size=96,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    layers=(LayerSpec(RopeSpec()),),
+    norm_eps=1e-5,
+    max_position=256,
+    attention_scale=0.25,
+)
+BFLOAT16 = Precision("bfloat16", weights="auto", kv_cache="auto")
+
+
+def test_the_kernels_compute_what_they_can() -> None:
+    backend, notice = choose_backend(SPEC, BFLOAT16, block_size=16, threads=2)
+
+    assert (backend.name, notice) == ("cpu", None)
+
+
+@pytest.mark.parametrize(
+    ("precision", "head_dim", "block_size", "reason"),
+    [
+        (dataclasses.replace(BFLOAT16, dtype="float32"), 16, 16, "not in float32"),
+        (BFLOAT16, 20, 16, "not of 20"),
+        (BFLOAT16, 16, 8, "not of 8"),
+    ],
+    ids=["dtype", "head", "block"],
+)
+def test_torch_computes_the_rest_and_says_why(precision, head_dim, block_size, reason) -> None:
+    spec = dataclasses.replace(SPEC, head_dim=head_dim)
+
+    backend, notice = choose_backend(spec, precision, block_size=block_size, threads=2)
+
+    assert backend.name == "reference"
+    assert notice.startswith("torch computes")
+    assert notice.endswith(reason)
+
+
+def test_an_engine_imports_torch_with_the_reference_back_end_only() -> None:
+    files = [file for part in ("engine_svc", "kernels/cpu") for file in (ROOT / part).rglob("*.py")]
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    code = (
+        f"import sys, {', '.join(modules)}\n"
+        "sys.exit(str({'torch', 'transformers', 'safetensors'} & sys.modules.keys() or ''))"
+    )
+
+    imported = subprocess.run(
+        [sys.executable, "-c", code], check=False, stderr=subprocess.PIPE, text=True
+    )
+
+    assert "engine_svc.startup" in modules
+    assert imported.stderr.strip() == ""
