@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import uvloop
+from octavo.cache_dir import default_cache_dir
 from octavo.flags import engine_args, engine_options, process_options
 
 from router_svc.bench.command import bench
@@ -22,7 +23,6 @@ from router_svc.launcher import EngineExitedError, EngineProcess
 from router_svc.model_store import (
     DEFAULT_MODEL,
     ModelNotFoundError,
-    default_cache_dir,
     resolve_model,
 )
 from router_svc.served_model import ServedModel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -41,13 +40,6 @@ PACKAGED_MODELS = {
         license="Apache-2.0",
     ),
 }
-
-
-def default_cache_dir() -> Path:
-    """Where Octavo keeps fetched and converted files: $OCTAVO_CACHE, else XDG's cache."""
-    if override := os.environ.get("OCTAVO_CACHE"):
-        return Path(override)
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "octavo"
 
 
 def resolve_model(name: str, cache_dir: Path) -> Path:

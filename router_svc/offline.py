@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from octavo.cache_dir import default_cache_dir
 from octavo.flags import engine_args
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -30,7 +31,7 @@ from router_svc.generation_types import (
     Started,
 )
 from router_svc.launcher import EngineProcess
-from router_svc.model_store import DEFAULT_MODEL, default_cache_dir, resolve_model
+from router_svc.model_store import DEFAULT_MODEL, resolve_model
 from router_svc.text.chat_template import ChatTemplate, encode_chat
 from router_svc.text.tokenizer import Tokenizer
 

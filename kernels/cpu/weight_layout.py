@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels.cpu.matrix import BLOCK_ROWS, COL_UNIT
-from kernels.cpu.packing import DENSE_SCHEMES, MatrixFormat
+from kernels.cpu.packing import DENSE_SCHEMES, MatrixFormat, packs_as_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +83,7 @@ class WeightLayout:
     matrices: dict[str, MatrixSlot]
     norms: dict[str, NormSlot]
     total_bytes: int
+    takes_work: bool  # weights are quantised, or decoded by Python, and not only moved
 
     def digest(self) -> str:
         """Differs between layouts, and between versions of this code that pack differently."""
@@ -100,7 +101,7 @@ def plan_weights(spec: DecoderSpec, source: WeightSource, precision: Precision) 
     for name, shape in spec.weight_shapes().items():
         if name.endswith("norm"):
             planner.add_norm(name, shape[0])
-    return WeightLayout(planner.matrices, planner.norms, planner.end)
+    return WeightLayout(planner.matrices, planner.norms, planner.end, planner.takes_work)
 
 
 def _matrices(spec: DecoderSpec) -> dict[str, tuple[Sequence[str], bool]]:
@@ -132,6 +133,7 @@ class _Planner:
         self.matrices: dict[str, MatrixSlot] = {}
         self.norms: dict[str, NormSlot] = {}
         self.end = 0
+        self.takes_work = weights in ("int8", "int4")
 
     def add_matrix(self, name: str, weights: Sequence[str], *, interleaved: bool) -> None:
         parts = tuple(self._parts(weights, interleaved=interleaved))
@@ -141,6 +143,8 @@ class _Planner:
         size = block_bytes(format_, cols, group)
         offset = self._take(num_blocks * size)
         has_bias = parts[0].bias is not None
+        if not all(packs_as_stored(self._source.scheme(weight)) for weight in weights):
+            self.takes_work = True
         self.matrices[name] = MatrixSlot(
             parts=parts,
             format=format_,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kernels.backend import Float32s, OnProgress, Precision, WeightSource
     from kernels.cpu.library import Library
+    from kernels.cpu.weight_cache import WeightCache
     from kernels.cpu.weight_layout import MatrixPart, WeightLayout
     from kernels.spec import DecoderSpec
 
@@ -97,19 +98,26 @@ def load_weights(
     on_progress: OnProgress,
     *,
     num_threads: int,
+    cache: WeightCache | None = None,
 ) -> CpuWeights:
-    """Reads every weight of `spec.weight_shapes()` once and packs it.
+    """Reads every weight of `spec.weight_shapes()` once and packs it, or takes all from `cache`.
 
-    Raises ValueError that names the weight if its shape is not the spec's or a value is not finite
-    in the format that it is packed in.
+    Only what took work to pack is cached. Raises ValueError that names the weight if its shape is
+    not the spec's or a value is not finite in the format that it is packed in.
     """
     layout = plan_weights(spec, source, precision)
     weights = CpuWeights(layout, empty_buffer(layout.total_bytes))
+    if not layout.takes_work:
+        cache = None
+    if cache is not None and cache.load(layout, weights.buffer, on_progress, num_threads):
+        return weights
     packer = _Packer(library, spec, source, weights, on_progress, num_threads)
     for name in layout.matrices:
         packer.pack_matrix(name)
     for name in layout.norms:
         packer.copy_norm(name)
+    if cache is not None:
+        cache.store(layout, weights.buffer, num_threads)
     return weights
 
 

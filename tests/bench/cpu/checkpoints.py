@@ -13,9 +13,10 @@ from typing import Any
 
 import orjson
 import torch
+from octavo.cache_dir import default_cache_dir
 from safetensors.torch import save_file
 
-from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, default_cache_dir, fetch_packaged
+from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, fetch_packaged
 from tests.bench.cpu.rows import QWEN, SMOLLM2
 from tests.support.make_checkpoint import make_checkpoint
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from octavo.cache_dir import default_cache_dir
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from router_svc.model_store import (
     DEFAULT_MODEL,
     ModelNotFoundError,
-    default_cache_dir,
     resolve_model,
 )
 from tests.bench.quality import report, texts
