@@ -23,8 +23,7 @@ def pack_bfloat16(bits: NDArray[np.uint16]) -> PackedMatrix:
 def pack_int8(stored: NDArray[np.uint8], scales: NDArray[np.float32]) -> PackedMatrix:
     """Weights scale · (u - 128): u [rows, cols] and a scale per row."""
     blocks = _blocks(stored, fill=ZERO["int8"])
-    num_blocks, _, cols = blocks.shape
-    return _matrix("int8", 0, cols, [_blocks(scales[:, None]), _quads(blocks)])
+    return _matrix("int8", 0, blocks.shape[2], [_blocks(scales[:, None]), _quads(blocks)])
 
 
 def pack_groups(
