@@ -4,6 +4,8 @@ PYTHON ?= python3
 MODEL ?= smollm2
 SERVE_ARGS ?=
 TEST_ARGS ?=
+PEERS ?= bench/peers
+BENCH_ARGS ?=
 QUALITY_ARGS ?=
 
 VENV := .venv
@@ -11,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test check format proto proto-base bench bench-quality system-deps clean
+.PHONY: install serve test check format proto proto-base bench bench-quality bench-cpu system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -30,13 +32,13 @@ check: $(VENV)/.test ## Format, lint, types, import rules, contracts, generated 
 	cd protos && ../$(BIN)/buf breaking --against released.binpb
 	cd protos && ../$(BIN)/buf format --diff --exit-code
 	PATH="$(CURDIR)/$(BIN):$$PATH" protos/generate.sh --check
-	$(BIN)/clang-format --dry-run --Werror kernels/cpu/src/*.cpp kernels/cpu/src/*.h
+	$(BIN)/clang-format --dry-run --Werror kernels/cpu/src/*.cpp kernels/cpu/src/*.h kernels/cpu/bench/*.cpp
 
 format: $(VENV)/.test ## Format everything.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	cd protos && ../$(BIN)/buf format -w
-	$(BIN)/clang-format -i kernels/cpu/src/*.cpp kernels/cpu/src/*.h
+	$(BIN)/clang-format -i kernels/cpu/src/*.cpp kernels/cpu/src/*.h kernels/cpu/bench/*.cpp
 
 proto: $(VENV)/.test ## Regenerate stubs and the HTTP adapter from the protos.
 	PATH="$(CURDIR)/$(BIN):$$PATH" protos/generate.sh
@@ -49,6 +51,9 @@ bench: $(VENV)/.test ## Measure a fresh server of MODEL; tables here, JSON and p
 
 bench-quality: $(VENV)/.test ## Perplexity and agreement of each precision; the table here, files in bench/.
 	$(BIN)/python -m tests.bench.quality $(QUALITY_ARGS)
+
+bench-cpu: $(VENV)/.test ## Octavo and its peers side by side (docs/benchmarks-cpu.md); results in bench/.
+	$(BIN)/python -m tests.bench.cpu --peers $(PEERS) $(BENCH_ARGS)
 
 system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus.
 	apt-get update -qq

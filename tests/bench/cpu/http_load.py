@@ -77,6 +77,7 @@ class _Answer(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._pending = b""
         self._now = 0.0
+        self._is_whole = False
 
     def data_received(self, data: bytes) -> None:
         self._now = time.perf_counter()
@@ -101,11 +102,14 @@ class _Answer(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Called by the parser."""
         status = self._parser.get_status_code()
-        self._end("no [DONE]" if status == 200 else f"HTTP {status}: {self._pending[:300]!r}")
+        if status != 200:
+            self._end(f"HTTP {status}: {self._pending[:300]!r}")
+        else:
+            self._end(None if self._is_whole else "the stream ended without [DONE]")
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]":
-            self._end(None)
+            self._is_whole = True
             return
         event = orjson.loads(data)
         if "error" in event:

@@ -56,8 +56,16 @@ class Pool:
         return {key: self._missing[key] for key in keys if key in self._missing}
 
     def turn(self, key: Key, work: Work) -> tuple[list[Sample], CpuUse]:
-        """One system works, the others wait. Raises NotAvailableError if it has ended."""
+        """One system works, the others wait. Raises NotAvailableError if it has ended.
+
+        It is then started again when a later row wants it.
+        """
         running = self._running[key]
+        try:
+            running.system.program.check_alive()
+        except NotAvailableError:
+            del self._running[key]
+            raise
         if running.is_spinning:
             running.system.program.send(signal.SIGCONT)
         time.sleep(SETTLE_SECONDS)
@@ -108,7 +116,7 @@ class Pool:
         try:
             running.facts["end"] = asdict(memory_of(_all(running.system)))
         except psutil.NoSuchProcess:
-            running.facts["end"] = None
+            running.facts["end"] = None  # it ended by itself
         self.facts[f"{key[0]} {key[1]}"] = running.facts
         running.system.program.stop()
 
