@@ -32,6 +32,8 @@ class ModelConfig:
     path: Path
     served_names: tuple[str, ...]  # empty: the model's own
     dtype: str  # auto, or a torch name
+    quantization: str  # Precision.weights
+    keeps_packed_weights: bool
     max_model_len: int | None
     use_generation_config: bool
     threads: int | None
@@ -42,6 +44,7 @@ class CacheConfig:
     """The KV pool."""
 
     block_size: int  # tokens
+    dtype: str  # Precision.kv_cache
     memory_bytes: int | None
     num_blocks: int | None
     prefix_caching: bool
@@ -126,12 +129,15 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             path=path,
             served_names=tuple(params["served_model_name"]),
             dtype=_DTYPE_ALIASES.get(dtype, dtype),
+            quantization=params["quantization"],
+            keeps_packed_weights=params["packed_weights_cache"],
             max_model_len=params["max_model_len"],
             use_generation_config=params["generation_config"] == "auto",
             threads=params["threads"],
         ),
         cache=CacheConfig(
             block_size=params["block_size"],
+            dtype=params["kv_cache_dtype"],
             memory_bytes=params["kv_cache_memory_bytes"],
             num_blocks=params["num_gpu_blocks_override"],
             prefix_caching=params["enable_prefix_caching"],

@@ -27,6 +27,7 @@ from engine_svc.memory import (
     plan_memory,
     summary_lines,
 )
+from engine_svc.packed_weights import packed_weights_cache
 from engine_svc.processor import choose_dtype, usable_cores
 from engine_svc.scheduling.kv_cache_manager import KVCacheManager
 from engine_svc.scheduling.scheduler import Scheduler
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from engine_svc.loader.opened import OpenedModel
     from engine_svc.progress import StartupPrinter
     from engine_svc.worker.executor import Executor
-    from kernels.backend import Decoder
+    from kernels.backend import Backend, Decoder
+    from kernels.cpu.weight_cache import WeightCache
 
 _WARM_UP_TOKENS = 16
 _ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -67,11 +69,14 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
     with printer.phase("reading config"):
         opened = open_model(settings.model.path)
         _check_length(settings.model.max_model_len, opened)
-        dtype, dtype_notice = choose_dtype(settings.model.dtype, _stored_dtype(opened))
-        precision = Precision(dtype, weights="auto", kv_cache="auto")
+        precision, dtype_notice = _precision(settings, opened)
         threads = settings.model.threads or usable_cores()
         backend, backend_notice = choose_backend(
-            opened.spec, precision, block_size=settings.cache.block_size, threads=threads
+            opened.spec,
+            precision,
+            block_size=settings.cache.block_size,
+            threads=threads,
+            cache=_packed_weights_cache(settings, opened, printer),
         )
     with printer.phase("planning memory"):
         wanted_len = settings.model.max_model_len or opened.max_position
@@ -116,8 +121,8 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         f"model: {_served_names(settings)[0]} ({opened.family}, {opened.format}), "
         f"{opened.num_parameters / 1e6:.1f} M parameters, "
         f"{format_bytes(opened.file_bytes)} on disk",
-        f"computing in {dtype}: {backend.description}",
-        *summary_lines(plan, opened.spec, _ELEMENT_BYTES[dtype]),
+        _precision_line(precision, backend),
+        *summary_lines(plan, opened.spec, _kv_element_bytes(precision)),
         *(f"note: {notice}" for notice in notices),
     ]
     kv = KVCacheManager(plan.num_blocks, plan.block_size)
@@ -136,6 +141,37 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         executor=LocalExecutor(runner),
         limits=limits,
         model_info=_model_info(settings, opened, plan, limits, summary),
+    )
+
+
+def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str | None]:
+    """What the flags ask for, and a notice where that is not what the model is stored in."""
+    weights, kv_cache = settings.model.quantization, settings.cache.dtype
+    asked, stored = settings.model.dtype, _stored_dtype(opened)
+    if asked == "auto" and (weights in ("int8", "int4") or kv_cache == "int8"):
+        # What computes with integers has bfloat16 between its matrices, on every processor.
+        return Precision("bfloat16", weights, kv_cache), None
+    dtype, notice = choose_dtype(asked, stored)
+    return Precision(dtype, weights, kv_cache), notice
+
+
+def _precision_line(precision: Precision, backend: Backend) -> str:
+    weights = "" if precision.weights in ("auto", "none") else f", weights in {precision.weights}"
+    kv_cache = "" if precision.kv_cache == "auto" else f", KV in {precision.kv_cache}"
+    return f"computing in {precision.dtype}{weights}{kv_cache}: {backend.description}"
+
+
+def _kv_element_bytes(precision: Precision) -> int:
+    return 1 if precision.kv_cache == "int8" else _ELEMENT_BYTES[precision.dtype]
+
+
+def _packed_weights_cache(
+    settings: Settings, opened: OpenedModel, printer: StartupPrinter
+) -> WeightCache | None:
+    if not settings.model.keeps_packed_weights:
+        return None
+    return packed_weights_cache(
+        settings.model.path, opened.weights_version, lambda text: printer.line(f"note: {text}")
     )
 
 

@@ -12,6 +12,7 @@ from kernels.cpu.weights import load_weights
 
 if TYPE_CHECKING:
     from kernels.backend import OnProgress, Precision, WeightSource
+    from kernels.cpu.weight_cache import WeightCache
     from kernels.spec import DecoderSpec
 
 _MAX_HEAD_DIM = 256
@@ -25,10 +26,11 @@ class CpuBackend:
 
     name = "cpu"
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, cache: WeightCache | None = None) -> None:
         """Raises RuntimeError where the library is missing (`unsupported` says so beforehand)."""
         self._library = require()
         self._num_threads = num_threads
+        self._cache = cache
 
     @staticmethod
     def unsupported(spec: DecoderSpec, precision: Precision, block_size: int) -> str | None:
@@ -84,7 +86,13 @@ class CpuBackend:
         Raises ValueError that names the weight if its shape or a value is wrong.
         """
         weights = load_weights(
-            self._library, spec, source, precision, on_progress, num_threads=self._num_threads
+            self._library,
+            spec,
+            source,
+            precision,
+            on_progress,
+            num_threads=self._num_threads,
+            cache=self._cache,
         )
         return CpuDecoder(
             self._library,

@@ -37,6 +37,24 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "--quantization",
+        {
+            "type": click.Choice(["auto", "none", "int8", "int4"]),
+            "default": "auto",
+            "help": "Precision of the weights. auto: as the files have them. none: --dtype, "
+            "quantised files too. int8: a scale for each output. int4: a scale for each 32 "
+            "weights of a layer; embeddings and head in int8.",
+        },
+    ),
+    (
+        "--packed-weights-cache/--no-packed-weights-cache",
+        {
+            "default": True,
+            "help": "Keep weights that took work to pack in packed/ of the cache directory "
+            "(OCTAVO_CACHE), at most 16 GiB, so that the next start only reads them.",
+        },
+    ),
+    (
         "--max-model-len",
         {
             "type": click.IntRange(1, _MAX_TOKENS),
@@ -76,9 +94,10 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--kv-cache-dtype",
         {
-            "type": click.Choice(["auto"]),
+            "type": click.Choice(["auto", "int8"]),
             "default": "auto",
-            "help": "Type of the KV cache; auto is --dtype.",
+            "help": "Type of the KV cache. auto: --dtype. int8: half of that, a scale for each "
+            "token and head.",
         },
     ),
     (

@@ -40,6 +40,7 @@ def test_defaults_are_those_of_a_small_machine():
     [
         [],
         ["--max-model-len=512", "--dtype=half", "--threads=3"],
+        ["--quantization=int4", "--kv-cache-dtype=int8", "--no-packed-weights-cache"],
         ["--no-enable-prefix-caching", "--no-enable-chunked-prefill"],
         ["--served-model-name=a b", "--served-model-name=c"],
         ["--kv-cache-memory-bytes=123456789", "--seed=18446744073709551615"],
@@ -71,6 +72,8 @@ def test_every_flag_has_an_environment_variable_and_the_command_line_wins():
         (["--max-model-length=5"], "--max-model-length"),
         (["--max-num-seqs=0"], "--max-num-seqs"),
         (["--dtype=int3"], "--dtype"),
+        (["--quantization=awq"], "--quantization"),
+        (["--kv-cache-dtype=fp8"], "--kv-cache-dtype"),
         (["--gpu-memory-utilization=0"], "--gpu-memory-utilization"),
         (["--seed=18446744073709551616"], "--seed"),
         (["--block-size=1e9"], "--block-size"),
