@@ -172,6 +172,12 @@ async def _merged(completion: _Completion) -> AsyncGenerator[tuple[int, Delta], 
     take the queue from others or overflow it.
     """
     model = completion.model
+    if len(completion.generations) == 1:
+        generation = completion.generations[0]
+        async with aclosing(generate(generation, model.engine, model.tokenizer)) as deltas:
+            async for delta in deltas:
+                yield 0, delta
+        return
     slots = asyncio.Semaphore(max(1, 2 * model.info.max_num_seqs // completion.n))
     queue: asyncio.Queue[tuple[int, Delta | BaseException | None]] = asyncio.Queue(maxsize=64)
 

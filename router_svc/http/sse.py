@@ -1,10 +1,7 @@
-"""Server-sent events: a handler's items to one response, batched, pinged and bounded.
+"""Server-sent events: a handler's items to one response, one after another, with pings in between.
 
-    handler's iterator ──produce──► outbox (at most 64 frames) ──write──► client
-                                       ▲ ping, when nothing came for a while
-
-What is ready together goes out in one send. A client that does not read fills the outbox, after
-which the iterator is no longer pulled.
+A client that does not read lets the connection's buffer fill up; from then on `send` waits, and the
+iterator is no longer pulled.
 """
 
 import asyncio
@@ -20,7 +17,6 @@ from router_svc.errors import ApiError, ErrorKind
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
 
-_MAX_FRAMES = 64
 _PING = b": ping\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -47,98 +43,59 @@ async def send_events(
     last = _frame(end.encode()) if end else b""
     try:
         try:
-            frames = [_frame(orjson.dumps(encode(await anext(items))))]
+            first = _frame(orjson.dumps(encode(await anext(items))))
         except StopAsyncIteration:
-            frames = []
-        outbox = _Outbox(frames, ping_seconds)
-        producer = asyncio.create_task(_produce(items, encode, outbox, last, request_id))
+            first = b""
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        body = _Body(send)
+        await body.write(first)
+        pings = asyncio.create_task(body.ping_when_silent(ping_seconds))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            while chunk := await outbox.take():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            async for item in items:
+                frame = _frame(orjson.dumps(encode(item)))
+                # Streams that got a token from the same step all write in the loop's next round,
+                # one right after another: a client with several of them wakes up once.
+                await asyncio.sleep(0)
+                await body.write(frame)
+        except ApiError as error:
+            last = _frame(orjson.dumps(error.body()))
+        except Exception:
+            _logger.exception("request %s failed in its stream", request_id)
+            last = _frame(orjson.dumps(ApiError(ErrorKind.INTERNAL).body()))
         finally:
-            outbox.close()
-            producer.cancel()
-            await asyncio.wait([producer])
+            pings.cancel()
+        await body.end(last)
     finally:
         if isinstance(items, AsyncGenerator):
             await items.aclose()
 
 
-async def _produce(
-    items: AsyncIterator[_T],
-    encode: Callable[[_T], Any],
-    outbox: "_Outbox",
-    last: bytes,
-    request_id: str,
-) -> None:
-    try:
-        async for item in items:
-            if outbox.put(_frame(orjson.dumps(encode(item)))):
-                await outbox.room()
-        outbox.put(last)
-    except ApiError as error:
-        outbox.put(_frame(orjson.dumps(error.body())))
-    except Exception:
-        _logger.exception("request %s failed in its stream", request_id)
-        outbox.put(_frame(orjson.dumps(ApiError(ErrorKind.INTERNAL).body())))
-    finally:
-        outbox.close()
-
-
 def _frame(data: bytes) -> bytes:
-    return b"data: " + data + b"\n\n"
+    return b"data: %b\n\n" % data
 
 
-class _Outbox:
-    """Frames on their way from the producer to the writer, both on the event loop."""
+class _Body:
+    """The body of a response that is under way. Each write is a whole frame."""
 
-    def __init__(self, frames: list[bytes], ping_seconds: float) -> None:
-        self._frames = frames
-        self._is_closed = False
-        self._ready = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._ping_seconds = ping_seconds
-        self._last_put = self._loop.time()
-        # One timer per stream, not per event: it finds out on firing whether it fired too early.
-        self._timer = self._loop.call_later(ping_seconds, self._ping)
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._time = asyncio.get_running_loop().time
+        self._last_write = self._time()
 
-    def put(self, frame: bytes) -> bool:
-        """Adds a frame; true if the outbox is full, so that the caller has to wait for room."""
-        self._frames.append(frame)
-        self._last_put = self._loop.time()
-        self._ready.set()
-        return len(self._frames) >= _MAX_FRAMES
+    async def write(self, frame: bytes) -> None:
+        """Sends a frame; waits while the connection's buffer is full."""
+        await self._send({"type": "http.response.body", "body": frame, "more_body": True})
+        self._last_write = self._time()
 
-    async def room(self) -> None:
-        """Waits until the frames were taken."""
-        while len(self._frames) >= _MAX_FRAMES and not self._is_closed:
-            self._taken.clear()
-            await self._taken.wait()
+    async def end(self, frame: bytes) -> None:
+        """Sends the last frame."""
+        await self._send({"type": "http.response.body", "body": frame, "more_body": False})
 
-    async def take(self) -> bytes:
-        """All frames that are ready, at least one; empty after the last."""
-        while not self._frames and not self._is_closed:
-            self._ready.clear()
-            await self._ready.wait()
-        chunk = b"".join(self._frames)
-        self._frames.clear()
-        self._taken.set()
-        return chunk
-
-    def close(self) -> None:
-        """Ends the stream after the frames that are in."""
-        self._is_closed = True
-        self._timer.cancel()
-        self._ready.set()
-
-    def _ping(self) -> None:
-        idle = self._loop.time() - self._last_put
-        # A small slack, as a loop's clock and its timers round differently.
-        if idle + 0.001 >= self._ping_seconds:
-            if not self._frames:
-                self.put(_PING)
-            idle = 0.0
-        self._timer = self._loop.call_later(self._ping_seconds - idle, self._ping)
+    async def ping_when_silent(self, seconds: float) -> None:
+        """Writes a comment whenever nothing was written for so long, until it is cancelled."""
+        while True:
+            silence = self._time() - self._last_write
+            if silence < seconds:
+                await asyncio.sleep(seconds - silence)
+            else:
+                await self.write(_PING)
