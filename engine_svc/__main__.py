@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import os
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import psutil
+import uvloop
 from octavo.flags import engine_options, process_options
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main(model_path: Path, **params: Any) -> None:
         loaded = load_engine(settings, printer)
     except (ModelError, ConfigError, DoesNotFitError) as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(asyncio.run(_serve(loaded, settings, printer, started)))
+    sys.exit(uvloop.run(_serve(loaded, settings, printer, started)))
 
 
 async def _serve(

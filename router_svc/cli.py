@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -226,6 +227,9 @@ async def _router(
         raise click.ClickException(str(error)) from error
     channel.start()
     stack.push_async_callback(channel.close)
+    # What is loaded stays for good; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
     return router
 
 

@@ -19,7 +19,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
-from router_svc.engine_messages import to_event, to_generate_request, to_prompt_logprobs
+from router_svc.engine_messages import (
+    to_deltas,
+    to_event,
+    to_generate_request,
+    to_prompt_logprobs,
+)
 from router_svc.errors import ApiError, ErrorKind, from_grpc_status
 from router_svc.generation_types import EngineDelta, EngineEvent, EngineFinish, GenerationRequest
 
@@ -178,7 +183,9 @@ class EngineChannel:
         self._streams[stream_id] = stream
         submit = to_generate_request(request, self._defaults)
         submit.expect.tokenizer_sha256 = self._tokenizer_sha256
-        self._outbox.put_nowait(pb.SessionRequest(stream_id=stream_id, submit=submit))
+        self._outbox.put_nowait(
+            pb.SessionRequest(stream_id=stream_id, submit=submit, accepts_token_runs=True)
+        )
         return stream
 
     def fail_all(self, error: ApiError) -> None:
@@ -266,6 +273,7 @@ class EngineChannel:
             self._on_ready(self.info)
         try:
             async for message in call:
+                self._dispatch_runs(message.token_runs)
                 for event in message.events:
                     self._dispatch(event)
         finally:
@@ -279,6 +287,12 @@ class EngineChannel:
         answers = stub.Watch(request)  # type: ignore[attr-defined] # its published types lack it
         async for answer in answers:
             self._serving = answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    def _dispatch_runs(self, runs: pb.TokenRuns) -> None:
+        for stream_id, delta in to_deltas(runs):
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                stream.push(delta)
 
     def _dispatch(self, event: pb.SessionEvent) -> None:
         stream = self._streams.get(event.stream_id)

@@ -102,6 +102,19 @@ def to_event(response: pb.GenerateResponse) -> EngineEvent | None:
             return None
 
 
+def to_deltas(runs: pb.TokenRuns) -> Iterator[tuple[int, EngineDelta]]:
+    """The stream id and the tokens of each run. Raises ValueError if the fields do not match."""
+    token_ids = list(runs.token_ids)
+    end = 0
+    for stream_id, choice, first_position, num_tokens in zip(
+        runs.stream_ids, runs.choices, runs.first_positions, runs.num_tokens, strict=True
+    ):
+        start, end = end, end + num_tokens
+        yield stream_id, EngineDelta(choice, first_position, token_ids[start:end], ())
+    if end != len(token_ids):
+        raise ValueError(f"token runs have {end} tokens, but {len(token_ids)} came")
+
+
 def to_prompt_logprobs(part: pb.PromptLogprobs, prompt: tuple[int, ...]) -> EnginePromptLogprobs:
     """Entries of a run of prompt positions; the block itself does not repeat the prompt's ids."""
     first = part.first_position

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -74,8 +74,7 @@ class EngineAdmitted:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class EngineDelta:
+class EngineDelta(NamedTuple):  # one for each token: a tuple is made in a third of the time
     """New tokens of one choice; first_position counts output tokens from 0."""
 
     choice: int
@@ -136,8 +135,7 @@ class PromptLogprobs:
     entries: tuple[Logprob | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceDelta:
+class ChoiceDelta(NamedTuple):
     """What is new in one choice.
 
     `token_ids` (and `logprobs`, if asked for) are those whose text this delta completes; the last

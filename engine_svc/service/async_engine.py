@@ -242,6 +242,7 @@ class AsyncEngine:
         if outputs is None:
             return
         self._metrics.on_step(report.num_step_tokens, len(outputs.tokens), len(outputs.preempted))
+        self._metrics.speculation.on_drafts(outputs.drafts)
         for admitted in outputs.admitted:
             self._on_admitted(admitted.key, admitted.cached_tokens, report.at)
         for choice in self._alive(outputs.preempted):
@@ -250,8 +251,7 @@ class AsyncEngine:
             for choice in self._alive((part.key,)):
                 top_k = choice.request.sampling.prompt_logprobs or 0
                 choice.live.stream.add_prompt_logprobs(part.first_position, part.entries, top_k)
-        for token in outputs.tokens:
-            self._on_token(token, report.at)
+        self._deliver_tokens(outputs.tokens, report.at)
         for finished in outputs.finished:
             self._on_finished(finished, report.at)
         for failed in outputs.failed:
@@ -273,26 +273,30 @@ class AsyncEngine:
             seed = live.submission.sampling.seed
             live.stream.add(events.admitted(self._instance_id, cached_tokens, seed))
 
-    def _on_token(self, token: NewToken, now: float) -> None:
-        choice = self._choices.get(token.key)
-        if choice is None:
-            return
-        live, request = choice.live, choice.request
-        if choice.last_token_at is None:
-            self._metrics.on_first_token(now - request.arrival)
-        else:
-            self._metrics.on_token(now - choice.last_token_at)
-        choice.last_token_at = live.last_event_at = now
-        choice.num_output_tokens = token.position + 1
-        live.stream.add_token(
-            request.choice,
-            token.position,
-            token.token_id,
-            token.logprobs,
-            request.sampling.logprobs or 0,
-        )
-        if live.stream.overflowed:
-            self._end(live, errors.client_too_slow(live.stream.num_unsent_tokens), "abort")
+    def _deliver_tokens(self, tokens: Iterable[NewToken], now: float) -> None:
+        num_after: dict[float, int] = {}  # instant of a choice's last token: how many had it then
+        for token in tokens:
+            choice = self._choices.get(token.key)
+            if choice is None:
+                continue
+            live, request, last = choice.live, choice.request, choice.last_token_at
+            if last is None:
+                self._metrics.on_first_token(now - request.arrival)
+            else:
+                num_after[last] = num_after.get(last, 0) + 1
+            choice.last_token_at = live.last_event_at = now
+            choice.num_output_tokens = token.position + 1
+            live.stream.add_token(
+                request.choice,
+                token.position,
+                token.token_id,
+                token.logprobs,
+                request.sampling.logprobs or 0,
+            )
+            if live.stream.overflowed:
+                self._end(live, errors.client_too_slow(live.stream.num_unsent_tokens), "abort")
+        for last, count in num_after.items():
+            self._metrics.on_tokens(now - last, count)
 
     def _on_finished(self, finished: FinishedRequest, now: float) -> None:
         choice = self._choices.get(finished.key)

@@ -1,16 +1,26 @@
 """Prometheus metrics under vLLM's names, so that its dashboards and scalers work unchanged.
 
 Gauges are computed from the engine's state when they are scraped, so none can freeze or drift. What
-is counted is counted once per step or per request, never per token but for the time between tokens.
+is counted is counted once per step or per request, never per token.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from engine_svc.service.speculation_metrics import SpeculationMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -69,20 +79,31 @@ class _StateCollector(Collector):
         yield info
 
 
-class _AliasCollector(Collector):
-    """A histogram again, under an older name."""
+class _SharedHistogram(Collector):
+    """A histogram that takes many equal values at once, shown under each of `names`."""
 
-    def __init__(self, name: str, original: Histogram) -> None:
-        self._name = name
-        self._original = original
+    def __init__(
+        self, names: Iterable[str], text: str, labels: tuple[str, str], bounds: tuple[float, ...]
+    ) -> None:
+        self._names = tuple(names)
+        self._text = text
+        self._labels = labels
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float, count: int) -> None:
+        """The value was seen `count` times."""
+        self._counts[bisect_left(self._bounds, value)] += count
+        self._sum += value * count
 
     def collect(self) -> Iterable[Metric]:
-        for family in self._original.collect():
-            alias = Metric(self._name, family.documentation, family.type)
-            for sample in family.samples:
-                name = self._name + sample.name.removeprefix(family.name)
-                alias.samples.append(sample._replace(name=name))
-            yield alias
+        ends = [*map(floatToGoString, self._bounds), "+Inf"]
+        buckets = list(zip(ends, accumulate(self._counts), strict=True))
+        for name in self._names:
+            family = HistogramMetricFamily(name, self._text, labels=_LABELS)
+            family.add_metric(self._labels, buckets, self._sum)
+            yield family
 
 
 class EngineMetrics:
@@ -120,13 +141,20 @@ class EngineMetrics:
             "admission_rejections", "Requests refused.", "reason", REJECTION_REASONS
         )
 
+        self.speculation = SpeculationMetrics(self._registry, model_name=model_name, engine=engine)
+
         lengths = one_two_five(max_model_len)
         self._first_token = self._histogram(
             "time_to_first_token_seconds", "From receipt to the first token.", _FIRST_TOKEN_SECONDS
         )
-        self._inter_token = self._histogram(
-            "inter_token_latency_seconds", "Between tokens of a choice.", _TOKEN_SECONDS
+        self._inter_token = _SharedHistogram(
+            # The second is an older name.
+            ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+            "Between tokens of a choice.",
+            self._labels,
+            _TOKEN_SECONDS,
         )
+        self._registry.register(self._inter_token)
         self._e2e = self._histogram(
             "e2e_request_latency_seconds", "From receipt to the end.", _REQUEST_SECONDS
         )
@@ -175,9 +203,9 @@ class EngineMetrics:
         """A choice got its first token, `seconds` after its receipt."""
         self._first_token.observe(seconds)
 
-    def on_token(self, seconds: float) -> None:
-        """A choice got a further token, `seconds` after the one before."""
-        self._inter_token.observe(seconds)
+    def on_tokens(self, seconds: float, count: int) -> None:
+        """So many choices got a further token, each `seconds` after the one before."""
+        self._inter_token.observe(seconds, count)
 
     def on_finished(
         self, request: Request, num_output_tokens: int, reason: str, now: float
@@ -213,7 +241,4 @@ class EngineMetrics:
         histogram = Histogram(
             f"vllm:{name}", text, _LABELS, buckets=buckets, registry=self._registry
         )
-        if name == "inter_token_latency_seconds":
-            alias = _AliasCollector("vllm:time_per_output_token_seconds", histogram)
-            self._registry.register(alias)
         return histogram.labels(*self._labels)

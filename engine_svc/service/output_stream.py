@@ -4,14 +4,15 @@
                                                   └ the next token of choice 0 is appended here
     client ready for a message ──▶ take() ──▶ everything so far, in one go
 
-A client as fast as the engine takes one small delta per step. For a slower one the deltas of a
+A client as fast as the engine takes one small delta per step. For a slower one the tokens of a
 choice grow in place, so it gets fewer and larger messages; past the bound its request is ended.
-Tokens go straight into the protobuf messages that will be sent, which is also the compact form.
+Plain tokens stay numbers until it is known how they are sent; all else waits as its message.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from octavo.engine.v1 import engine_pb2 as pb
 
@@ -41,6 +42,30 @@ def append_logprobs(block: pb.LogprobBlock, entry: TokenLogprobs | None) -> None
         block.top_logprobs.append(_NAN)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRun:
+    """New tokens of one choice, without log-probabilities."""
+
+    choice: int
+    first_position: int
+    token_ids: list[int]
+
+
+Unsent: TypeAlias = TokenRun | pb.GenerateResponse
+
+
+def to_response(unsent: Unsent) -> pb.GenerateResponse:
+    """The event as a message of its own."""
+    if isinstance(unsent, TokenRun):
+        delta = pb.Delta(
+            choice=unsent.choice,
+            first_position=unsent.first_position,
+            token_ids=unsent.token_ids,
+        )
+        return pb.GenerateResponse(delta=delta)
+    return unsent
+
+
 class OutputStream:
     """Events of one request between the engine and its client. `notify` is called when the first
     event is waiting; `max_unsent_tokens` bounds the output tokens that may wait."""
@@ -48,8 +73,9 @@ class OutputStream:
     def __init__(self, notify: Callable[[], None], max_unsent_tokens: int) -> None:
         self._notify = notify
         self._max_unsent_tokens = max_unsent_tokens
-        self._events: list[pb.GenerateResponse] = []
-        self._open_deltas: dict[int, pb.Delta] = {}
+        self._events: list[Unsent] = []
+        self._open_runs: dict[int, TokenRun] = {}
+        self._open_deltas: dict[int, pb.Delta] = {}  # those with log-probabilities
         self._num_unsent_tokens = 0
         self._error: RequestError | None = None
         self._ended = False
@@ -79,17 +105,18 @@ class OutputStream:
     def add_token(
         self, choice: int, position: int, token_id: int, logprobs: TokenLogprobs | None, top_k: int
     ) -> None:
-        """Adds an output token; it joins the choice's waiting delta if there is one."""
+        """Adds an output token; it joins what waits of its choice, if anything does."""
         if self._ended:
             return
-        delta = self._open_deltas.get(choice)
-        if delta is None:
-            event = pb.GenerateResponse(delta=pb.Delta(choice=choice, first_position=position))
-            delta = self._open_deltas[choice] = event.delta
-            self._events.append(event)
-        delta.token_ids.append(token_id)
-        if logprobs is not None:
-            delta.logprobs.top_k = top_k
+        if logprobs is None:
+            run = self._open_runs.get(choice)
+            if run is None:
+                run = self._open_runs[choice] = TokenRun(choice, position, [])
+                self._events.append(run)
+            run.token_ids.append(token_id)
+        else:
+            delta = self._open_delta(choice, position, top_k)
+            delta.token_ids.append(token_id)
             append_logprobs(delta.logprobs, logprobs)
         self._num_unsent_tokens += 1
         self._notify()
@@ -117,10 +144,20 @@ class OutputStream:
         """Whether nothing will be added any more."""
         return self._ended
 
-    def take(self) -> tuple[list[pb.GenerateResponse], RequestError | None]:
+    def take(self) -> tuple[list[Unsent], RequestError | None]:
         """All that waits, in order, and the error that follows it if the request failed."""
         events, self._events = self._events, []
         error, self._error = self._error, None
+        self._open_runs.clear()
         self._open_deltas.clear()
         self._num_unsent_tokens = 0
         return events, error
+
+    def _open_delta(self, choice: int, position: int, top_k: int) -> pb.Delta:
+        delta = self._open_deltas.get(choice)
+        if delta is None:
+            event = pb.GenerateResponse(delta=pb.Delta(choice=choice, first_position=position))
+            delta = self._open_deltas[choice] = event.delta
+            delta.logprobs.top_k = top_k
+            self._events.append(event)
+        return delta

@@ -17,7 +17,7 @@ from octavo.engine.v1 import (
 )
 
 from engine_svc.service.errors import RequestError
-from engine_svc.service.output_stream import OutputStream
+from engine_svc.service.output_stream import OutputStream, to_response
 from engine_svc.service.session import Session
 from engine_svc.service.submission import parse_submission
 
@@ -80,7 +80,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             while True:
                 events, error = stream.take()
                 for event in events:
-                    yield event
+                    yield to_response(event)
                 if error is not None:
                     await abort(context, error)
                 if stream.ended and not stream.has_unsent:

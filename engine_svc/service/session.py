@@ -8,12 +8,13 @@ larger messages, and no request waits for another's.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.service.errors import RequestError, invalid
-from engine_svc.service.output_stream import OutputStream
+from engine_svc.service.output_stream import OutputStream, TokenRun, to_response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable
@@ -23,6 +24,45 @@ if TYPE_CHECKING:
 # A message is cut off past this size: large parts (log-probabilities of long prompts) must not add
 # up to more than a message may have.
 _MESSAGE_BYTES = 4 << 20
+_MAX_TOKEN_BYTES = 5  # as a varint
+_MAX_RUN_BYTES = 30  # beside its tokens
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request of the stream; `live` is None if it was refused."""
+
+    stream: OutputStream
+    accepts_token_runs: bool
+    live: LiveRequest | None = None
+
+
+@dataclass(slots=True)
+class _Runs:
+    """A message's token runs, field by field."""
+
+    stream_ids: list[int] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+    first_positions: list[int] = field(default_factory=list)
+    num_tokens: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+    def add(self, stream_id: int, run: TokenRun) -> int:
+        """Adds a run; returns the most bytes that it can take."""
+        self.stream_ids.append(stream_id)
+        self.choices.append(run.choice)
+        self.first_positions.append(run.first_position)
+        self.num_tokens.append(len(run.token_ids))
+        self.token_ids += run.token_ids
+        return _MAX_RUN_BYTES + _MAX_TOKEN_BYTES * len(run.token_ids)
+
+    def write(self, message: pb.TokenRuns) -> None:
+        """Puts all runs into a message that has none."""
+        message.stream_ids.extend(self.stream_ids)
+        message.choices.extend(self.choices)
+        message.first_positions.extend(self.first_positions)
+        message.num_tokens.extend(self.num_tokens)
+        message.token_ids.extend(self.token_ids)
 
 
 class Session:
@@ -38,8 +78,7 @@ class Session:
         self._engine = engine
         self._submit = submit
         self._max_unsent_tokens = max_unsent_tokens
-        self._streams: dict[int, OutputStream] = {}
-        self._live: dict[int, LiveRequest] = {}
+        self._requests: dict[int, _Request] = {}
         self._unsent: dict[int, None] = {}  # stream ids with events, the longest waiting first
         self._wake = asyncio.Event()
         self._ended = False
@@ -49,7 +88,7 @@ class Session:
         async for frame in frames:
             match frame.WhichOneof("frame"):
                 case "submit":
-                    self._start(frame.stream_id, frame.submit)
+                    self._start(frame.stream_id, frame.submit, frame.accepts_token_runs)
                 case "cancel":
                     choice = frame.cancel.choice if frame.cancel.HasField("choice") else None
                     self._cancel(frame.stream_id, choice)
@@ -62,7 +101,7 @@ class Session:
             if self._unsent:
                 yield self._next_message()
                 continue
-            if self._engine.closing.is_set() and not self._streams:
+            if self._engine.closing.is_set() and not self._requests:
                 return
             self._wake.clear()
             await self._wake.wait()
@@ -75,54 +114,64 @@ class Session:
         """Aborts every request that is still alive, and ends `messages`."""
         self._ended = True
         self._wake.set()
-        for live in self._live.values():
-            self._engine.cancel(live)
-        self._live.clear()
-        self._streams.clear()
+        for request in self._requests.values():
+            if request.live is not None:
+                self._engine.cancel(request.live)
+        self._requests.clear()
 
-    def _start(self, stream_id: int, request: pb.GenerateRequest) -> None:
-        if stream_id in self._streams:
+    def _start(self, stream_id: int, submit: pb.GenerateRequest, accepts_token_runs: bool) -> None:
+        if stream_id in self._requests:
             raise invalid("stream_id", f"{stream_id} is in use on this stream")
 
         def notify() -> None:
             self._unsent[stream_id] = None
             self._wake.set()
 
-        stream = self._streams[stream_id] = OutputStream(notify, self._max_unsent_tokens)
+        stream = OutputStream(notify, self._max_unsent_tokens)
+        request = self._requests[stream_id] = _Request(stream, accepts_token_runs)
         try:
-            self._live[stream_id] = self._submit(request, stream)
+            request.live = self._submit(submit, stream)
         except RequestError as error:
             stream.end(error)
 
     def _cancel(self, stream_id: int, choice: int | None) -> None:
-        live = self._live.get(stream_id)
-        if live is None:
+        request = self._requests.get(stream_id)
+        if request is None or request.live is None:
             return
-        self._engine.cancel(live, choice)
+        self._engine.cancel(request.live, choice)
         if choice is None:
             # The peer has asked for silence: what still waits is not sent.
             self._drop(stream_id)
 
     def _drop(self, stream_id: int) -> None:
-        self._streams.pop(stream_id, None)
-        self._live.pop(stream_id, None)
+        self._requests.pop(stream_id, None)
         self._unsent.pop(stream_id, None)
 
     def _next_message(self) -> pb.SessionResponse:
         message = pb.SessionResponse()
+        runs = _Runs()
         size = 0
         while self._unsent and size < _MESSAGE_BYTES:
             stream_id = next(iter(self._unsent))
             del self._unsent[stream_id]
-            stream = self._streams[stream_id]
-            events, error = stream.take()
+            request = self._requests[stream_id]
+            events, error = request.stream.take()
+            # Runs come before the events of their message, so they must be a request's first news.
+            may_run = request.accepts_token_runs
             for event in events:
-                size += event.ByteSize()
-                message.events.add(stream_id=stream_id, event=event)
+                if may_run and isinstance(event, TokenRun):
+                    size += runs.add(stream_id, event)
+                    continue
+                may_run = False
+                response = to_response(event)
+                size += response.ByteSize()
+                message.events.add(stream_id=stream_id, event=response)
             if error is not None:
                 message.events.add(stream_id=stream_id, failure=to_failure(error))
-            if stream.ended:
+            if request.stream.ended:
                 self._drop(stream_id)
+        if runs.stream_ids:
+            runs.write(message.token_runs)
         return message
 
 

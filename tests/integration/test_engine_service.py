@@ -147,6 +147,7 @@ async def serving(
         accepts_priority=True,
         max_num_queued_reqs=max_num_queued_reqs,
         max_num_queued_tokens=1 << 20,
+        speculative_config=None,
     )
     service = ServiceConfig(
         listen=f"unix:{tmp_path / 'engine.sock'}",
@@ -577,26 +578,57 @@ async def test_many_requests_over_one_session(engine):
 
 
 async def run_session(engine, frames):
-    """Sends frames and reads until each submitted request has ended."""
+    """Sends frames and reads until each choice that was submitted has ended."""
     call = engine.engine.Session()
     for frame in frames:
         await call.write(frame)
-    open_ids = {frame.stream_id for frame in frames}
+    num_open = sum(max(1, frame.submit.n) for frame in frames)
     messages, events = [], {}
-    while open_ids:
+    while num_open:
         message = await call.read()
         messages.append(message)
+        for stream_id, delta in runs_of(message):
+            events.setdefault(stream_id, []).append(pb.GenerateResponse(delta=delta))
         for event in message.events:
             if event.WhichOneof("outcome") == "failure":
                 events[event.stream_id] = event.failure
-                open_ids.discard(event.stream_id)
+                num_open -= 1
                 continue
             events.setdefault(event.stream_id, []).append(event.event)
-            if event.event.WhichOneof("event") == "finish":
-                open_ids.discard(event.stream_id)
+            num_open -= event.event.WhichOneof("event") == "finish"
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
     return messages, events
+
+
+def runs_of(message):
+    """The token runs of a message as deltas, with their stream ids."""
+    runs, start = message.token_runs, 0
+    fields = (runs.stream_ids, runs.choices, runs.first_positions, runs.num_tokens)
+    for stream_id, choice, first, count in zip(*fields, strict=True):
+        token_ids = runs.token_ids[start : start + count]
+        yield stream_id, pb.Delta(choice=choice, first_position=first, token_ids=token_ids)
+        start += count
+    assert start == len(runs.token_ids)
+
+
+async def test_plain_tokens_come_packed_to_those_who_accept_it(engine):
+    accepts = {"accepts_token_runs": True}
+    logprobs = pb.LogprobsParams(top_k=1)
+    frames = [
+        pb.SessionRequest(stream_id=1, submit=request(max_tokens=20, n=2), **accepts),
+        pb.SessionRequest(stream_id=2, submit=request(max_tokens=20), **accepts),
+        pb.SessionRequest(stream_id=3, submit=request(max_tokens=20)),
+        pb.SessionRequest(stream_id=4, submit=request(max_tokens=20, logprobs=logprobs), **accepts),
+    ]
+    messages, events = await run_session(engine, frames)
+
+    output = scripted_output((5, 6, 7), 20)
+    assert outputs(events[1]) == {0: output, 1: output}
+    assert [outputs(events[n]) for n in (2, 3, 4)] == [{0: output}] * 3
+    assert {stream_id for message in messages for stream_id, _ in runs_of(message)} == {1, 2}
+    # The news of one step: what came before the first token keeps its place before it.
+    assert all(events[n][0].WhichOneof("event") == "admitted" for n in (1, 2, 3, 4))
 
 
 async def test_a_refused_request_fails_alone_with_its_details(engine):

@@ -21,7 +21,7 @@ REQUEST = GenerationRequest("r", (1, 2), Sampling(temperature=0))
 class ScriptedEngine(engine_pb2_grpc.EngineServicer):
     """An engine that answers the n-th submitted request with the n-th script of outcomes."""
 
-    def __init__(self, *scripts: list[pb.SessionEvent]) -> None:
+    def __init__(self, *scripts: list[pb.SessionEvent | pb.TokenRuns]) -> None:
         self.scripts = list(scripts)
         self.submitted: list[pb.GenerateRequest] = []
 
@@ -34,6 +34,10 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
                 continue
             self.submitted.append(frame.submit)
             for event in self.scripts.pop(0):
+                if isinstance(event, pb.TokenRuns):
+                    event.stream_ids.extend([frame.stream_id] * len(event.num_tokens))
+                    yield pb.SessionResponse(token_runs=event)
+                    continue
                 event.stream_id = frame.stream_id
                 yield pb.SessionResponse(events=[event])
 
@@ -87,6 +91,37 @@ async def test_a_request_carries_the_tokeniser_that_its_ids_are_of(serve) -> Non
 
     assert events[0] == EngineDelta(0, 0, [7], ())
     assert engine.submitted[0].expect.tokenizer_sha256 == "abc"
+    await channel.close()
+
+
+async def test_token_runs_are_read_as_the_deltas_that_they_stand_for(serve) -> None:
+    runs = pb.TokenRuns(
+        choices=[0, 1, 0], first_positions=[0, 0, 2], num_tokens=[2, 1, 1], token_ids=[7, 8, 17, 9]
+    )
+    channel = EngineChannel(await serve(ScriptedEngine([runs, _finish()])), "abc")
+    channel.start()
+    await wait_ready(channel, 5)
+
+    *deltas, _finished = await _read(channel)
+
+    assert deltas == [
+        EngineDelta(0, 0, [7, 8], ()),
+        EngineDelta(1, 0, [17], ()),
+        EngineDelta(0, 2, [9], ()),
+    ]
+    await channel.close()
+
+
+async def test_token_runs_that_do_not_add_up_fail_the_session(serve) -> None:
+    runs = pb.TokenRuns(choices=[0], first_positions=[0], num_tokens=[1], token_ids=[7, 8])
+    channel = EngineChannel(await serve(ScriptedEngine([runs, _finish()])), "abc")
+    channel.start()
+    await wait_ready(channel, 5)
+
+    with pytest.raises(ApiError) as caught:
+        await _read(channel)
+
+    assert caught.value.kind is ErrorKind.UNAVAILABLE
     await channel.close()
 
 

@@ -839,8 +839,11 @@ class SessionRequest(_message.Message):
     STREAM_ID_FIELD_NUMBER: _builtins.int
     SUBMIT_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    ACCEPTS_TOKEN_RUNS_FIELD_NUMBER: _builtins.int
     stream_id: _builtins.int
     """Name of the request on this stream, chosen by the router and never reused on it."""
+    accepts_token_runs: _builtins.bool
+    """With submit: tokens of the request may come in TokenRuns, which cost both sides less than events."""
     @_builtins.property
     def submit(self) -> Global___GenerateRequest:
         """Start a request."""
@@ -855,10 +858,11 @@ class SessionRequest(_message.Message):
         stream_id: _builtins.int = ...,
         submit: Global___GenerateRequest | None = ...,
         cancel: Global___CancelFrame | None = ...,
+        accepts_token_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "submit", b"submit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "frame", b"frame", "stream_id", b"stream_id", "submit", b"submit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepts_token_runs", b"accepts_token_runs", "cancel", b"cancel", "frame", b"frame", "stream_id", b"stream_id", "submit", b"submit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["submit", "cancel"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
@@ -897,22 +901,78 @@ class SessionResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
+    TOKEN_RUNS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionEvent]:
         """The events, in order."""
+
+    @_builtins.property
+    def token_runs(self) -> Global___TokenRuns:
+        """Tokens of requests that accept them in this form; they come before the events."""
 
     def __init__(
         self,
         *,
         events: _abc.Iterable[Global___SessionEvent] | None = ...,
+        token_runs: Global___TokenRuns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token_runs", b"token_runs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "token_runs", b"token_runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
+
+@_typing.final
+class TokenRuns(_message.Message):
+    """New tokens of many choices, without log-probabilities: a run for each choice, packed field by field.
+    Each says what a Delta says.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_IDS_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    FIRST_POSITIONS_FIELD_NUMBER: _builtins.int
+    NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stream_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which request, for each run."""
+
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which choice, for each run."""
+
+    @_builtins.property
+    def first_positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Output position of the first token, for each run."""
+
+    @_builtins.property
+    def num_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of tokens, for each run."""
+
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens of all runs, one run after another."""
+
+    def __init__(
+        self,
+        *,
+        stream_ids: _abc.Iterable[_builtins.int] | None = ...,
+        choices: _abc.Iterable[_builtins.int] | None = ...,
+        first_positions: _abc.Iterable[_builtins.int] | None = ...,
+        num_tokens: _abc.Iterable[_builtins.int] | None = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "first_positions", b"first_positions", "num_tokens", b"num_tokens", "stream_ids", b"stream_ids", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenRuns: _TypeAlias = TokenRuns  # noqa: Y015
 
 @_typing.final
 class SessionEvent(_message.Message):

@@ -94,8 +94,8 @@ def test_cached_tokens_are_hits_and_all_tokens_are_queries(engine):
 
 
 def test_the_time_between_tokens_has_two_names(engine):
-    engine.metrics.on_token(0.02)
-    engine.metrics.on_token(0.04)
+    engine.metrics.on_tokens(0.02, 1)
+    engine.metrics.on_tokens(0.04, 1)
 
     for name in ("inter_token_latency_seconds", "time_per_output_token_seconds"):
         assert engine.value(f"vllm:{name}_count") == 2

@@ -1,4 +1,4 @@
-"""Deltas of a slow client grow in place, choice by choice, and never get out of order."""
+"""What waits for a slow client grows in place, choice by choice, and never get out of order."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from engine_svc.batch import TokenLogprobs
 from engine_svc.service.errors import client_too_slow
 from engine_svc.service.events import heartbeat
-from engine_svc.service.output_stream import OutputStream
+from engine_svc.service.output_stream import OutputStream, TokenRun, to_response
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def add(stream, choice, position, token_id, logprobs=None, top_k=0):
     stream.add_token(choice, position, token_id, logprobs, top_k)
 
 
-def test_waiting_tokens_of_a_choice_become_one_delta(stream):
+def test_waiting_tokens_of_a_choice_become_one_run(stream):
     for position, token_id in enumerate((7, 8, 9)):
         add(stream, 0, position, token_id)
         add(stream, 1, position, token_id + 10)
@@ -27,10 +27,7 @@ def test_waiting_tokens_of_a_choice_become_one_delta(stream):
     events, error = stream.take()
 
     assert error is None
-    assert [(e.delta.choice, e.delta.first_position, list(e.delta.token_ids)) for e in events] == [
-        (0, 0, [7, 8, 9]),
-        (1, 0, [17, 18, 19]),
-    ]
+    assert events == [TokenRun(0, 0, [7, 8, 9]), TokenRun(1, 0, [17, 18, 19])]
 
 
 def test_what_was_taken_is_not_added_to(stream):
@@ -39,8 +36,21 @@ def test_what_was_taken_is_not_added_to(stream):
     add(stream, 0, 1, 8)
     (second,), _ = stream.take()
 
-    assert list(first.delta.token_ids) == [7]
-    assert (second.delta.first_position, list(second.delta.token_ids)) == (1, [8])
+    assert (first, second) == (TokenRun(0, 0, [7]), TokenRun(0, 1, [8]))
+
+
+def test_a_run_can_be_sent_as_a_delta():
+    delta = to_response(TokenRun(choice=1, first_position=5, token_ids=[7, 8])).delta
+
+    assert (delta.choice, delta.first_position, list(delta.token_ids)) == (1, 5, [7, 8])
+    assert not delta.HasField("logprobs")
+
+
+def test_other_events_are_sent_as_they_are(stream):
+    stream.add(heartbeat())
+    (event,), _ = stream.take()
+
+    assert to_response(event) == heartbeat()
 
 
 def test_logprobs_are_packed_with_as_many_entries_for_each_position(stream):
@@ -76,7 +86,7 @@ def test_an_error_comes_after_what_waits_and_nothing_after_it(stream):
 
     events, error = stream.take()
 
-    assert [list(event.delta.token_ids) for event in events] == [[7]]
+    assert events == [TokenRun(0, 0, [7])]
     assert "client too slow" in str(error)
     assert stream.take() == ([], None)
 
