@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # The rest is for the page cache, other processes, and the fragmentation of ours.
 _DEFAULT_POOL_SHARE = 0.5
 _DEFAULT_POOL_LIMIT = 4 << 30
+_KV_SCALE_BYTES = 4  # of a key or value in int8
 # By version: the limit, the use, and what of the use is page cache that can be dropped.
 _CGROUP_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -181,12 +182,16 @@ def summary_lines(plan: MemoryPlan, spec: DecoderSpec, element_bytes: int) -> li
     `element_bytes` is the size of one KV element.
     """
     per_token = plan.kv_per_block // plan.block_size
-    factors = (2, spec.num_layers, spec.num_kv_heads, spec.head_dim, element_bytes)
-    arithmetic = ""
-    if per_token == 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * element_bytes:
-        arithmetic = " = {} (K, V) × {} layers × {} KV heads × {} elements × {} bytes".format(
-            *factors
-        )
+    num_vectors = 2 * spec.num_layers * spec.num_kv_heads
+    vector_bytes = spec.head_dim * element_bytes
+    counts = f"2 (K, V) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads"
+    elements = f"{spec.head_dim} elements × {element_bytes} byte{'s' if element_bytes > 1 else ''}"
+    arithmetic = {
+        num_vectors * vector_bytes: f" = {counts} × {elements}",
+        num_vectors * (vector_bytes + _KV_SCALE_BYTES): (
+            f" = {counts} × ({elements} + {_KV_SCALE_BYTES} of scale)"
+        ),
+    }.get(per_token, "")
     return [
         f"memory: {_describe(plan.available)}; weights {format_bytes(plan.weights)}, activations "
         f"up to {format_bytes(plan.activations)}, KV pool {format_bytes(plan.pool_bytes)}",

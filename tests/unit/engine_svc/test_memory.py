@@ -178,25 +178,35 @@ def test_without_a_group_the_system_is_the_bound(tmp_path):
     assert available_memory(10_000, tmp_path) == AvailableMemory(10_000, "available system memory")
 
 
-def test_the_summary_shows_the_arithmetic_and_the_concurrency():
-    spec = DecoderSpec(
-        vocab_size=100,
-        hidden_size=64,
-        intermediate_size=64,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        layers=(LayerSpec(RopeSpec()),) * 3,
-        norm_eps=1e-5,
-        max_position=1600,
-        attention_scale=0.25,
-    )
-    per_token = 2 * 3 * 2 * 16 * 4
+SPEC = DecoderSpec(
+    vocab_size=100,
+    hidden_size=64,
+    intermediate_size=64,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    layers=(LayerSpec(RopeSpec()),) * 3,
+    norm_eps=1e-5,
+    max_position=1600,
+    attention_scale=0.25,
+)
+
+
+@pytest.mark.parametrize(
+    ("element_bytes", "per_vector", "arithmetic"),
+    [(4, 64, "16 elements × 4 bytes"), (1, 20, "(16 elements × 1 byte + 4 of scale)")],
+    ids=["float32", "int8"],
+)
+def test_the_summary_shows_the_arithmetic_and_the_concurrency(
+    element_bytes, per_vector, arithmetic
+):
+    per_token = 2 * 3 * 2 * per_vector
     needs = MemoryNeeds(weights=MIB, activations=MIB, kv_per_block=16 * per_token)
 
-    lines = summary_lines(plan_memory(needs, free(1000), pool()), spec, element_bytes=4)
+    lines = summary_lines(plan_memory(needs, free(1000), pool()), SPEC, element_bytes)
 
-    assert f"KV per token: {per_token} bytes = 2 (K, V) × 3 layers × 2 KV heads × 16" in lines[1]
+    counts = "2 (K, V) × 3 layers × 2 KV heads"
+    assert lines[1] == f"KV per token: {per_token} bytes = {counts} × {arithmetic}"
     assert lines[-1] == "Maximum concurrency for 1,600 tokens per request: 4.00x"
 
 
