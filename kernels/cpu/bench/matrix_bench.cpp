@@ -83,9 +83,11 @@ __attribute__((target("avx512f"))) void read(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i + 256 <= bytes; i += 256)
     for (int j = 0; j < 4; j++)
       sums[j] = _mm512_add_epi64(sums[j], _mm512_load_si512(p + i + j * 64));
-  const __m512i sum =
-      _mm512_add_epi64(_mm512_add_epi64(sums[0], sums[1]), _mm512_add_epi64(sums[2], sums[3]));
-  sink += _mm512_reduce_add_epi64(sum);
+  int64_t lanes[8];
+  for (__m512i sum : sums) {
+    _mm512_storeu_si512(lanes, sum);
+    for (int64_t lane : lanes) sink += lane;
+  }
 }
 
 // Twelve chains of one instruction, which touch no memory. Counts operations: product and sum.
