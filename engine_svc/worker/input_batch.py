@@ -13,6 +13,7 @@ The arrays are zero pages until a request writes them: their size costs address 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +36,10 @@ class RequestState:
 
     row: int
     num_prompt_tokens: int
+    num_tokens: int  # known: prompt and output
     sampling: SamplingState
     next_prompt_logprob: int  # first prompt position that is still to be reported
+    num_blocks: int = 0
 
 
 class InputBatch:
@@ -55,8 +58,6 @@ class InputBatch:
         self._token_ids = np.zeros((max_num_seqs, max_model_len + 1), dtype=np.int32)
         max_blocks = -(-(max_model_len + 1) // block_size)
         self._block_tables = np.zeros((max_num_seqs, max_blocks), dtype=np.int32)
-        self._num_tokens = np.zeros(max_num_seqs, dtype=np.int32)
-        self._num_blocks = np.zeros(max_num_seqs, dtype=np.int32)
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
         self._requests: dict[int, RequestState] = {}
 
@@ -72,8 +73,8 @@ class InputBatch:
 
     def token_ids(self, key: int) -> npt.NDArray[np.int32]:
         """Prompt and output so far [num_tokens], as a view."""
-        row = self[key].row
-        return self._token_ids[row, : self._num_tokens[row]]
+        state = self[key]
+        return self._token_ids[state.row, : state.num_tokens]
 
     def join(self, request: NewRequest, next_prompt_logprob: int) -> None:
         """Takes a request in."""
@@ -90,10 +91,10 @@ class InputBatch:
         row = self._free_rows.pop()
         self._token_ids[row, :num_prompt] = request.prompt_token_ids
         self._token_ids[row, num_prompt : num_prompt + num_output] = request.output_token_ids
-        self._num_tokens[row] = num_prompt + num_output
         self._requests[request.key] = RequestState(
             row,
             num_prompt,
+            num_prompt + num_output,
             SamplingState(
                 request.sampling,
                 request.choice,
@@ -109,8 +110,7 @@ class InputBatch:
         """Lets a request go and returns its last state."""
         state = self[key]
         del self._requests[key]
-        self._block_tables[state.row, : self._num_blocks[state.row]] = 0
-        self._num_blocks[state.row] = self._num_tokens[state.row] = 0
+        self._block_tables[state.row, : state.num_blocks] = 0
         self._free_rows.append(state.row)
         return state
 
@@ -118,35 +118,33 @@ class InputBatch:
         """Adds blocks at the end of a request's block table."""
         if not block_ids:
             return
-        row = self[key].row
-        start = self._num_blocks[row]
-        end = start + len(block_ids)
+        state = self[key]
+        start, end = state.num_blocks, state.num_blocks + len(block_ids)
         if end > self._block_tables.shape[1]:
             raise ValueError(
                 f"request {key} has {end} blocks, more than the limit of "
                 f"{self._block_tables.shape[1]}"
             )
-        self._block_tables[row, start:end] = block_ids
-        self._num_blocks[row] = end
+        self._block_tables[state.row, start:end] = block_ids
+        state.num_blocks = end
 
     def append_token(self, key: int, token_id: int) -> None:
         """Records a token that was sampled."""
         state = self[key]
-        self._token_ids[state.row, self._num_tokens[state.row]] = token_id
-        self._num_tokens[state.row] += 1
+        self._token_ids[state.row, state.num_tokens] = token_id
+        state.num_tokens += 1
         state.sampling.append(token_id)
 
     def write_drafts(self, key: int, draft_token_ids: Sequence[int]) -> None:
         """Lays guesses where the next tokens will be; they are not recorded as known."""
-        row = self[key].row
-        start = self._num_tokens[row]
-        end = start + len(draft_token_ids)
+        state = self[key]
+        start, end = state.num_tokens, state.num_tokens + len(draft_token_ids)
         if end > self._token_ids.shape[1]:
             raise ValueError(
                 f"request {key} has guesses up to {end} tokens, more than the limit of "
                 f"{self._token_ids.shape[1] - 1}"
             )
-        self._token_ids[row, start:end] = draft_token_ids
+        self._token_ids[state.row, start:end] = draft_token_ids
 
     def fill(
         self,
@@ -155,49 +153,52 @@ class InputBatch:
         logits_rows: Sequence[int],
         into: StepBuffers,
     ) -> StepInputs:
-        """Writes one step's inputs into the buffers; they hold until the next call."""
-        rows = np.array([self[chunk.key].row for chunk in chunks])
-        first = np.array([chunk.first_position for chunk in chunks])
-        count = np.array([chunk.num_tokens for chunk in chunks])
-        self._check(chunks, rows, first + count)
-        starts = np.cumsum(count) - count
-        request_row = np.repeat(rows, count)
-        position = np.arange(len(request_row)) + np.repeat(first - starts, count)
-        block = self._block_tables[request_row, position // self._block_size]
-        width = max(1, int(self._num_blocks[rows].max()))
+        """Writes one step's inputs into the buffers; they hold until the next call.
+
+        What is one number a request is worked out in Python: next to a decoder, whose weights push
+        everything else out of the caches, each of numpy's functions costs more than a few numbers.
+        """
+        states = [self[chunk.key] for chunk in chunks]
+        first = [chunk.first_position for chunk in chunks]
+        ends = [chunk.first_position + chunk.num_tokens for chunk in chunks]
+        for chunk, state, end in zip(chunks, states, ends, strict=True):
+            self._check(chunk, state, end)
+        bounds = [0, *accumulate(chunk.num_tokens for chunk in chunks)]
+        rows = np.array([state.row for state in states])
+        request_row, position = rows, np.array(first)
+        if bounds[-1] > len(chunks):
+            count = np.diff(bounds)
+            request_row = np.repeat(rows, count)
+            position = np.arange(bounds[-1]) + np.repeat(position - bounds[:-1], count)
+        index, offset = np.divmod(position, self._block_size)
+        slots = self._block_tables[request_row, index] * self._block_size + offset
+        width = max(1, *(state.num_blocks for state in states))
         return StepInputs(
             token_ids=into.token_ids.put(self._token_ids[request_row, position]),
             positions=into.positions.put(position),
-            slot_mapping=into.slot_mapping.put(
-                block * self._block_size + position % self._block_size
-            ),
-            query_start_loc=into.query_start_loc.put(np.append(starts, len(request_row))),
-            seq_lens=into.seq_lens.put(first + count),
+            slot_mapping=into.slot_mapping.put(slots),
+            query_start_loc=into.query_start_loc.put(np.array(bounds)),
+            seq_lens=into.seq_lens.put(np.array(ends)),
             block_tables=into.block_tables.put(self._block_tables[rows, :width]),
             picks=picks,
             logits_rows=into.logits_rows.put(np.array(logits_rows, dtype=np.int32)),
         )
 
-    def _check(
-        self,
-        chunks: Sequence[ScheduledChunk],
-        rows: npt.NDArray[np.int64],
-        end: npt.NDArray[np.int64],
-    ) -> None:
-        known = self._num_tokens[rows] + [len(chunk.draft_token_ids) for chunk in chunks]
-        samples = np.array([chunk.samples for chunk in chunks])
-        slots = self._num_blocks[rows] * self._block_size
-        for wrong, reason in (
-            (end > known, "reaches beyond its last known token"),
-            (samples & (end != known), "samples without reaching its last known token"),
-            (end > slots, "has no block for some of its tokens"),
-        ):
-            if wrong.any():
-                at = int(wrong.argmax())
-                raise ValueError(
-                    f"request {chunks[at].key} {reason}: the chunk ends at {end[at]}, "
-                    f"{known[at]} tokens are known and its blocks hold {slots[at]}"
-                )
+    def _check(self, chunk: ScheduledChunk, state: RequestState, end: int) -> None:
+        known = state.num_tokens + len(chunk.draft_token_ids)
+        slots = state.num_blocks * self._block_size
+        if end > known:
+            reason = "reaches beyond its last known token"
+        elif chunk.samples and end != known:
+            reason = "samples without reaching its last known token"
+        elif end > slots:
+            reason = "has no block for some of its tokens"
+        else:
+            return
+        raise ValueError(
+            f"request {chunk.key} {reason}: the chunk ends at {end}, "
+            f"{known} tokens are known and its blocks hold {slots}"
+        )
 
 
 class Int32Buffer:

@@ -88,17 +88,18 @@ class LogitEdits:
         if params.frequency_penalty != 0.0 or params.presence_penalty != 0.0:
             self._output = TokenCounts(vocab_size)
             self._output.extend(output_token_ids)
+        self._always_active = (
+            bool(params.allowed_token_ids)
+            or self._bias_ids.size > 0
+            or self._seen is not None
+            or self._output is not None
+        )
+        self._active_below = params.min_tokens if self._masked.size > 0 else 0  # output tokens
 
     @property
     def active(self) -> bool:
         """Whether `apply` changes anything now."""
-        return (
-            bool(self._params.allowed_token_ids)
-            or self._bias_ids.size > 0
-            or self._seen is not None
-            or self._output is not None
-            or (self._masked.size > 0 and self.num_outputs < self._params.min_tokens)
-        )
+        return self._always_active or self.num_outputs < self._active_below
 
     def append(self, token_id: int) -> None:
         """Takes note of a token that was sampled."""

@@ -17,8 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens
 from engine_svc.worker.input_batch import InputBatch, StepBuffers
 from engine_svc.worker.logprobs import no_logprobs, rows_logprobs, token_logprobs
@@ -28,6 +26,7 @@ from kernels.backend import NOT_FINITE as NO_TOKEN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
     from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
@@ -94,20 +93,24 @@ class ModelRunner:
         if not plan.chunks:
             return SampledTokens(())
 
-        ends = np.cumsum([chunk.num_tokens for chunk in plan.chunks]).tolist()
         failed: dict[int, str] = {}
-        prompts = [
-            rows
-            for chunk, end in zip(plan.chunks, ends, strict=True)
-            if (rows := self._prompt_rows(chunk, end - chunk.num_tokens, failed)) is not None
-        ]
-        last_rows = {
-            chunk.key: end - 1
-            for chunk, end in zip(plan.chunks, ends, strict=True)
-            if chunk.samples
-        }
-        plain = [c for c in plan.chunks if c.samples and self._batch[c.key].sampling.plain]
-        others = [key for key in last_rows if not self._batch[key].sampling.plain]
+        prompts: list[_PromptRows] = []
+        last_rows: dict[int, int] = {}  # of requests that sample, in the plan's order
+        plain: list[ScheduledChunk] = []
+        others: list[int] = []
+        end = 0
+        for chunk in plan.chunks:
+            start, end = end, end + chunk.num_tokens
+            state = self._batch[chunk.key]
+            if (rows := self._prompt_rows(chunk, state, start, failed)) is not None:
+                prompts.append(rows)
+            if not chunk.samples:
+                continue
+            last_rows[chunk.key] = end - 1
+            if state.sampling.plain:
+                plain.append(chunk)
+            else:
+                others.append(chunk.key)
         logits_rows = [last_rows[key] for key in others]
         for prompt in prompts:
             logits_rows += prompt.rows
@@ -116,7 +119,8 @@ class ModelRunner:
         result = self._decoder.step(inputs)
         parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
         tokens = dict(self._picked(plain, result.token_ids.tolist(), failed))
-        tokens |= self._sampled(others, result.logits[: len(others)], failed)
+        if others:
+            tokens |= self._sampled(others, result.logits[: len(others)], failed)
         ordered = tuple(token for key in last_rows for token in tokens.get(key, ()))
         for token in ordered:
             self._batch.append_token(token.key, token.token_id)
@@ -160,13 +164,14 @@ class ModelRunner:
         return self._half_reported.pop(request.key, min(params.prompt_logprobs_from, num_prompt))
 
     def _prompt_rows(
-        self, chunk: ScheduledChunk, start: int, failed: dict[int, str]
+        self, chunk: ScheduledChunk, state: RequestState, start: int, failed: dict[int, str]
     ) -> _PromptRows | None:
         """What the chunk, whose rows begin at `start` in the step, can report of its prompt."""
-        state = self._batch[chunk.key]
         first, top_k = state.next_prompt_logprob, state.sampling.params.prompt_logprobs
+        if top_k is None:
+            return None
         end = min(chunk.first_position + chunk.num_tokens + 1, state.num_prompt_tokens)
-        if top_k is None or first >= end:
+        if first >= end:
             return None
         predicted = max(first, 1)
         if chunk.first_position >= predicted and predicted < end:

@@ -86,16 +86,23 @@ def pick_inputs(
     A row's token comes `num_guessed` positions after the request's next one.
     """
     params = [state.params for state in states]
-    greedy = np.array([state.greedy for state in states], dtype=bool)
-    draw = np.zeros(len(rows))
-    drawing = np.flatnonzero(~greedy).tolist()
-    draw[drawing] = _draws([states[i] for i in drawing], [num_guessed[i] for i in drawing])
+    temperature, top_p, min_p, draw = np.array(
+        [
+            [0.0 if state.greedy else state.params.temperature for state in states],
+            [p.top_p for p in params],
+            [p.min_p for p in params],
+            [0.0] * len(params),
+        ]
+    )
+    drawing = [i for i, state in enumerate(states) if not state.greedy]
+    if drawing:
+        draw[drawing] = _draws([states[i] for i in drawing], [num_guessed[i] for i in drawing])
     return PickInputs(
         rows=np.array(rows, dtype=np.int32),
-        temperature=np.where(greedy, 0.0, np.array([p.temperature for p in params], np.float64)),
+        temperature=temperature,
         top_k=np.array([p.top_k for p in params], dtype=np.int32),
-        top_p=np.array([p.top_p for p in params], dtype=np.float64),
-        min_p=np.array([p.min_p for p in params], dtype=np.float64),
+        top_p=top_p,
+        min_p=min_p,
         draw=draw,
     )
 
