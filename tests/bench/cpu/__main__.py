@@ -91,12 +91,13 @@ def main(
     runner = Runner(catalogue, roof, rounds, _say)
     try:
         for number, row in enumerate(rows):
-            campaign.rows[row.name] = runner.run(row, rows[number + 1 :])
-            campaign.write(json_path)
+            for result in runner.run(row, rows[number + 1 :]):
+                campaign.rows[row.name] = result
+                campaign.write(json_path)  # so that nothing is lost when this is ended
     finally:
         runner.pool.close()
-    campaign.systems |= runner.pool.facts
-    campaign.write(json_path)
+        campaign.systems |= runner.pool.facts
+        campaign.write(json_path)
     text = report.markdown(campaign)
     (out / "cpu.md").write_text(text, encoding="utf-8")
     write_plot(out / "cpu.png", campaign)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
@@ -41,9 +41,13 @@ class Runner:
     def __post_init__(self) -> None:
         self.pool = Pool(self.catalogue.system, self._maker, self.say)
 
-    def run(self, row: Row, later: Sequence[Row]) -> RowResult:
-        """One row. Systems that a later row needs are kept running."""
+    def run(self, row: Row, later: Sequence[Row]) -> Iterator[RowResult]:
+        """One row: what is known of it after each turn, which is always the same object.
+
+        Systems that a later row needs are kept running.
+        """
         result = RowResult(datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+        yield result
         missing = self.pool.want(_keys(row), [key for other in later for key in _keys(other)])
         result.missing = {name: reason for (name, _), reason in missing.items()}
         systems = [name for name in (*row.ours, *row.peers) if name not in result.missing]
@@ -63,7 +67,7 @@ class Runner:
                 flag = " (disturbed)" if turn.is_disturbed else ""
                 label = f"{turn.value:.4g} {row.metric.unit}{flag}"
                 self.say(f"{row.name} round {number + 1}/{self.rounds} {name}: {label}")
-        return result
+                yield result
 
     def _quiet_turn(self, row: Row, name: str, work: Work) -> Turn:
         """Tries again while other processes took CPU time; gives the last try in any case."""

@@ -24,6 +24,5 @@ def step_weight_bytes(model_dir: Path, precision: str) -> float:
     per_weight, per_row = _BYTES[precision]
     layers = sum(rows * (cols * per_weight + per_row) for rows, cols in layer)
     head_weight, head_row = _BYTES["int8" if precision == "int4" else precision]
-    head: float = config["vocab_size"] * (hidden * head_weight + head_row)
-    num_layers: int = config["num_hidden_layers"]
-    return num_layers * layers + head
+    head = config["vocab_size"] * (hidden * head_weight + head_row)
+    return float(config["num_hidden_layers"] * layers + head)
