@@ -19,6 +19,10 @@ from tests.kernels import packed_matrices
 
 SHAPES = [(1, 64), (32, 64), (33, 576), (40, 1536), (64, 100), (7, 40)]
 GROUPED = [(MatrixFormat.GROUP8, 32), (MatrixFormat.GROUP4, 32), (MatrixFormat.GROUP4, 64)]
+DEFINITIONS = {
+    MatrixFormat.GROUP8: quantization.int8_groups,
+    MatrixFormat.GROUP4: quantization.int4_groups,
+}
 
 
 def gaussian(shape: tuple[int, int], seed: int = 1) -> np.ndarray:
@@ -95,14 +99,23 @@ def test_groups_are_their_definition_bit_for_bit(
     shape: tuple[int, int], format_: MatrixFormat, group: int
 ) -> None:
     w = gaussian(shape)
-    quantise = {
-        MatrixFormat.GROUP8: quantization.int8_groups,
-        MatrixFormat.GROUP4: quantization.int4_groups,
-    }[format_]
+    packed = pack(stored(w, "F32"), format_, group)
+
+    defined = DEFINITIONS[format_](padded_to(w, group), group)
+    expected = packed_matrices.pack_groups(packed.format, group, defined.codes, defined.scales)
+    np.testing.assert_array_equal(packed.data, expected.data)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-5, 1e-7])
+@pytest.mark.parametrize(("format_", "group"), GROUPED)
+def test_small_weights_have_subnormal_scales_or_become_zero(
+    format_: MatrixFormat, group: int, size: float
+) -> None:
+    w = gaussian((64, 128)) * np.float32(size)
 
     packed = pack(stored(w, "F32"), format_, group)
 
-    defined = quantise(padded_to(w, group), group)
+    defined = DEFINITIONS[format_](w, group)
     expected = packed_matrices.pack_groups(packed.format, group, defined.codes, defined.scales)
     np.testing.assert_array_equal(packed.data, expected.data)
 
