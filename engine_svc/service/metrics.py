@@ -79,8 +79,9 @@ class _StateCollector(Collector):
         yield info
 
 
-class _SharedHistogram(Collector):
-    """A histogram that takes many equal values at once, shown under each of `names`."""
+class _StepHistogram(Collector):
+    """A histogram for what every step counts: it takes many equal values at once, and without a
+    lock, as only the event loop sees it. Shown under each of `names`."""
 
     def __init__(
         self, names: Iterable[str], text: str, labels: tuple[str, str], bounds: tuple[float, ...]
@@ -147,14 +148,12 @@ class EngineMetrics:
         self._first_token = self._histogram(
             "time_to_first_token_seconds", "From receipt to the first token.", _FIRST_TOKEN_SECONDS
         )
-        self._inter_token = _SharedHistogram(
-            # The second is an older name.
-            ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+        self._inter_token = self._step_histogram(
             "Between tokens of a choice.",
-            self._labels,
             _TOKEN_SECONDS,
+            "inter_token_latency_seconds",
+            "time_per_output_token_seconds",  # the same, by its older name
         )
-        self._registry.register(self._inter_token)
         self._e2e = self._histogram(
             "e2e_request_latency_seconds", "From receipt to the end.", _REQUEST_SECONDS
         )
@@ -176,8 +175,8 @@ class EngineMetrics:
         self._output_lengths = self._histogram(
             "request_generation_tokens", "Output tokens of a choice.", lengths
         )
-        self._step_tokens = self._histogram(
-            "iteration_tokens_total", "Tokens computed in a step.", _STEP_TOKENS
+        self._step_tokens = self._step_histogram(
+            "Tokens computed in a step.", _STEP_TOKENS, "iteration_tokens_total"
         )
 
     def exposition(self) -> bytes:
@@ -186,7 +185,7 @@ class EngineMetrics:
 
     def on_step(self, num_tokens: int, num_sampled: int, num_preempted: int) -> None:
         """A step was computed."""
-        self._step_tokens.observe(num_tokens)
+        self._step_tokens.observe(num_tokens, 1)
         self._generated.inc(num_sampled)
         if num_preempted:
             self._preemptions.inc(num_preempted)
@@ -242,3 +241,8 @@ class EngineMetrics:
             f"vllm:{name}", text, _LABELS, buckets=buckets, registry=self._registry
         )
         return histogram.labels(*self._labels)
+
+    def _step_histogram(self, text: str, bounds: tuple[float, ...], *names: str) -> _StepHistogram:
+        histogram = _StepHistogram([f"vllm:{name}" for name in names], text, self._labels, bounds)
+        self._registry.register(histogram)
+        return histogram
