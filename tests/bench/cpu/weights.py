@@ -8,7 +8,7 @@ import orjson
 
 # Bytes per weight and per row of a matrix: int8 has a float32 scale for each row, int4 a float16
 # scale for each group. The output layer of an int4 model is int8.
-_GROUP = 64
+_GROUP = 32
 _BYTES = {"bf16": (2.0, 0.0), "int8": (1.0, 4.0), "int4": (0.5 + 2 / _GROUP, 0.0)}
 
 

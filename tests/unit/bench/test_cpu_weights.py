@@ -40,6 +40,6 @@ def test_int8_adds_a_scale_for_each_row(model_dir: Path) -> None:
 
 
 def test_int4_has_scales_by_group_and_an_int8_head(model_dir: Path) -> None:
-    layers, head = 3 * LAYER_WEIGHTS * (0.5 + 2 / 64), HEAD_WEIGHTS + 4 * 1000
+    layers, head = 3 * LAYER_WEIGHTS * (0.5 + 2 / 32), HEAD_WEIGHTS + 4 * 1000
 
     assert step_weight_bytes(model_dir, "int4") == layers + head
