@@ -98,7 +98,7 @@ class WeightCache:
                 )
                 return
             header = self._header(layout, _checksum(buffer, num_threads))
-            _write_whole(path, (header, memoryview(buffer)))
+            _write_whole(path, (header, buffer.data))
             _trim(self.directory, keep=path)
         except OSError as error:
             self.on_notice(f"packed weights are not kept in {self.directory}: {error.strerror}")
@@ -137,7 +137,7 @@ def _checksum(buffer: Bytes, num_threads: int) -> int:
         return _combined(
             list(
                 pool.map(
-                    lambda start: zlib.crc32(buffer[start : start + _CHUNK_BYTES]),
+                    lambda start: zlib.crc32(buffer[start : start + _CHUNK_BYTES].data),
                     _chunks(len(buffer)),
                 )
             )
@@ -148,7 +148,7 @@ def _read(fd: int, buffer: Bytes, on_progress: OnProgress, num_threads: int) -> 
     """Reads what follows the header into `buffer`; its checksum. A short file is _DamagedError."""
 
     def read_chunk(start: int) -> int:
-        chunk = memoryview(buffer[start : start + _CHUNK_BYTES])
+        chunk = buffer[start : start + _CHUNK_BYTES].data
         done = 0
         while done < len(chunk):
             count = os.preadv(fd, [chunk[done:]], _HEADER_BYTES + start + done)

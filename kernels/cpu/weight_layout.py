@@ -143,8 +143,9 @@ class _Planner:
         size = block_bytes(format_, cols, group)
         offset = self._take(num_blocks * size)
         has_bias = parts[0].bias is not None
-        if not all(packs_as_stored(self._source.scheme(weight)) for weight in weights):
-            self.takes_work = True
+        decoded = not all(packs_as_stored(self._source.scheme(weight)) for weight in weights)
+        # With "none" the result is larger than the file, too large to keep for a start's seconds.
+        self.takes_work = self.takes_work or (decoded and self._weights == "auto")
         self.matrices[name] = MatrixSlot(
             parts=parts,
             format=format_,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import quantize
 
 from kernels.backend import Precision, StoredTensor
 from kernels.cpu import library
@@ -29,6 +33,7 @@ SPEC = DecoderSpec(  # whose sizes are multiples of nothing that the kernels lik
     post_norms=True,
     norm_offset=1.0,
 )
+WIDE = dataclasses.replace(SPEC, intermediate_size=128, head_dim=32)  # whole blocks of GGUF
 
 
 def random_tensors(spec: DecoderSpec, seed: int = 1) -> dict[str, np.ndarray]:
@@ -38,6 +43,16 @@ def random_tensors(spec: DecoderSpec, seed: int = 1) -> dict[str, np.ndarray]:
         name: rng.normal(0, 0.05, shape).astype(np.float32)
         for name, shape in spec.weight_shapes().items()
     }
+
+
+def stored_as(scheme: str) -> dict[str, StoredTensor]:
+    """Weights of WIDE, all matrices in one scheme of GGUF."""
+    found = {}
+    for name, tensor in random_tensors(WIDE).items():
+        data = quantize(tensor, GGMLQuantizationType[scheme]) if tensor.ndim == 2 else tensor
+        kind = scheme if tensor.ndim == 2 else "F32"
+        found[name] = StoredTensor(kind, tensor.shape, data.reshape(-1).view(np.uint8))
+    return found
 
 
 def source_of(tensors: dict[str, np.ndarray]) -> DictSource:

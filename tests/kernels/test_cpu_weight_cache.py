@@ -14,7 +14,8 @@ import pytest
 from kernels.cpu import weight_cache
 from kernels.cpu.weight_cache import WeightCache
 from kernels.cpu.weights import CpuWeights
-from tests.kernels.cpu_weights import SPEC, load, random_tensors, source_of
+from tests.kernels.cpu_weights import SPEC, WIDE, load, random_tensors, source_of, stored_as
+from tests.kernels.decoder_steps import DictSource
 
 
 class Model:
@@ -67,6 +68,18 @@ def test_what_is_only_moved_is_not_kept(model: Model, weights: str) -> None:
     model.start(weights)
 
     assert model.entries == []
+
+
+@pytest.mark.parametrize(("weights", "kept"), [("auto", 1), ("none", 0)])
+def test_what_python_decodes_is_kept_unless_it_outgrows_the_file(
+    model: Model, weights: str, kept: int
+) -> None:
+    stored = stored_as("Q5_1")
+
+    cache = WeightCache(model.directory, "a", model.notices.append)
+    load(WIDE, DictSource(stored), weights, cache=cache)
+
+    assert len(model.entries) == kept
 
 
 def test_another_content_or_precision_is_another_entry(model: Model) -> None:

@@ -6,14 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import quantize
 
-from kernels.backend import Precision, StoredTensor
+from kernels.backend import Precision
 from kernels.cpu.packing import MatrixFormat
 from kernels.cpu.weight_layout import plan_weights
 from tests.kernels import packed_matrices
-from tests.kernels.cpu_weights import SPEC, load, random_tensors, source_of, values
+from tests.kernels.cpu_weights import SPEC, WIDE, load, random_tensors, source_of, stored_as, values
 from tests.kernels.decoder_steps import DictSource
 
 
@@ -23,19 +21,6 @@ def rounded(w: np.ndarray) -> np.ndarray:
 
 def plan(source: DictSource, weights: str, spec=SPEC):
     return plan_weights(spec, source, Precision("bfloat16", weights, "auto"))
-
-
-def stored_as(scheme: str, spec=SPEC) -> dict[str, StoredTensor]:
-    """The model with all matrices in one scheme of GGUF; their widths must be multiples of 32."""
-    found = {}
-    for name, tensor in random_tensors(spec).items():
-        data = quantize(tensor, GGMLQuantizationType[scheme]) if tensor.ndim == 2 else tensor
-        kind = scheme if tensor.ndim == 2 else "F32"
-        found[name] = StoredTensor(kind, tensor.shape, data.reshape(-1).view(np.uint8))
-    return found
-
-
-WIDE = dataclasses.replace(SPEC, intermediate_size=128, head_dim=32)
 
 
 def test_each_part_of_a_fused_matrix_begins_at_a_block() -> None:
@@ -139,7 +124,7 @@ def test_the_precision_that_is_asked_for_decides_the_formats(
     ],
 )
 def test_quantised_files_stay_in_their_own_precision(scheme: str, format_: MatrixFormat) -> None:
-    stored = stored_as(scheme, WIDE)
+    stored = stored_as(scheme)
 
     weights = load(WIDE, DictSource(stored), "auto")
 
@@ -151,9 +136,9 @@ def test_quantised_files_stay_in_their_own_precision(scheme: str, format_: Matri
 
 
 def test_a_fused_matrix_takes_the_finest_format_of_its_parts() -> None:
-    stored = stored_as("Q4_0", WIDE)
-    stored["layers.0.v"] = stored_as("Q8_0", WIDE)["layers.0.v"]
-    stored["layers.1.up"] = stored_as("Q4_1", WIDE)["layers.1.up"]
+    stored = stored_as("Q4_0")
+    stored["layers.0.v"] = stored_as("Q8_0")["layers.0.v"]
+    stored["layers.1.up"] = stored_as("Q4_1")["layers.1.up"]
 
     weights = load(WIDE, DictSource(stored), "auto")
 
@@ -167,7 +152,7 @@ def test_a_fused_matrix_takes_the_finest_format_of_its_parts() -> None:
 
 def test_types_that_the_packer_does_not_read_are_decoded_some_rows_at_a_time(monkeypatch) -> None:
     monkeypatch.setattr("kernels.cpu.weights._DECODED_BYTES", 32 * 128 * 4)
-    stored = stored_as("Q5_1", WIDE)
+    stored = stored_as("Q5_1")
 
     weights = load(WIDE, DictSource(stored), "none")
 
