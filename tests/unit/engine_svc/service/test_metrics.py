@@ -94,13 +94,15 @@ def test_cached_tokens_are_hits_and_all_tokens_are_queries(engine):
 
 
 def test_the_time_between_tokens_has_two_names(engine):
-    engine.metrics.on_tokens(0.02, 1)
+    engine.metrics.on_tokens(0.02, 3)
+    engine.metrics.on_tokens(0.025, 1)
     engine.metrics.on_tokens(0.04, 1)
 
     for name in ("inter_token_latency_seconds", "time_per_output_token_seconds"):
-        assert engine.value(f"vllm:{name}_count") == 2
-        assert engine.value(f"vllm:{name}_sum") == pytest.approx(0.06)
-        assert engine.value(f"vllm:{name}_bucket", le="0.025") == 1
+        assert engine.value(f"vllm:{name}_count") == 5
+        assert engine.value(f"vllm:{name}_sum") == pytest.approx(0.125)
+        assert engine.value(f"vllm:{name}_bucket", le="0.025") == 4
+        assert engine.value(f"vllm:{name}_bucket", le="+Inf") == 5
 
 
 def test_a_finished_choice_is_taken_apart_into_its_phases(engine):
