@@ -172,16 +172,16 @@ class InputBatch:
             position = np.arange(bounds[-1]) + np.repeat(position - bounds[:-1], count)
         index, offset = np.divmod(position, self._block_size)
         slots = self._block_tables[request_row, index] * self._block_size + offset
-        width = max(1, *(state.num_blocks for state in states))
+        tables = self._block_tables[rows, : max(1, *(state.num_blocks for state in states))]
         return StepInputs(
             token_ids=into.token_ids.put(self._token_ids[request_row, position]),
             positions=into.positions.put(position),
             slot_mapping=into.slot_mapping.put(slots),
-            query_start_loc=into.query_start_loc.put(np.array(bounds)),
-            seq_lens=into.seq_lens.put(np.array(ends)),
-            block_tables=into.block_tables.put(self._block_tables[rows, :width]),
+            query_start_loc=into.query_start_loc.put(bounds),
+            seq_lens=into.seq_lens.put(ends),
+            block_tables=into.block_tables.put(tables.ravel()).reshape(tables.shape),
             picks=picks,
-            logits_rows=into.logits_rows.put(np.array(logits_rows, dtype=np.int32)),
+            logits_rows=into.logits_rows.put(logits_rows),
         )
 
     def _check(self, chunk: ScheduledChunk, state: RequestState, end: int) -> None:
@@ -207,14 +207,14 @@ class Int32Buffer:
     def __init__(self, capacity: int) -> None:
         self._array = np.zeros(capacity, dtype=np.int32)
 
-    def put(self, values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Writes values of any shape; returns a contiguous view. Raises ValueError if too many."""
-        if values.size > self._array.size:
+    def put(self, values: npt.NDArray[np.integer] | Sequence[int]) -> npt.NDArray[np.int32]:
+        """Writes a row of values; returns them as a view. Raises ValueError if too many."""
+        if len(values) > self._array.size:
             raise ValueError(
-                f"a step needs {values.size} entries in a buffer of {self._array.size}"
+                f"a step needs {len(values)} entries in a buffer of {self._array.size}"
             )
-        view = self._array[: values.size].reshape(values.shape)
-        view[...] = values
+        view = self._array[: len(values)]
+        view[:] = values
         return view
 
 

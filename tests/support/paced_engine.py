@@ -22,6 +22,7 @@ from router_svc.text.tokenizer import Tokenizer
 
 STEP_SECONDS = 0.004
 TOKEN_SECONDS = 0.0004
+_MAX_LOGITS = 512
 _TEXT = (
     "An octavo is a sheet folded into sixteen pages, about as large as a hand; printers of the "
     "sixteenth century made whole libraries that a traveller could carry. The text of a page was "
@@ -37,7 +38,8 @@ class StepLog:
     def __init__(self, path: Path, *, create: bool) -> None:
         mode = "w+" if create else "r+"
         shape = (self._CAPACITY, 2)
-        self._rows = np.memmap(path, dtype=np.float64, mode=mode, shape=shape)  # zeros: not yet
+        rows = np.memmap(path, dtype=np.float64, mode=mode, shape=shape)  # zeros: not yet
+        self._rows = np.asarray(rows)  # a memmap's own methods are slow
         self._num_steps = 0
 
     def add(self, num_tokens: int) -> None:
@@ -60,7 +62,7 @@ class PacedDecoder:
 
     def __init__(self, text: npt.NDArray[np.int32], vocab_size: int, log: StepLog) -> None:
         self._text = text
-        self._vocab_size = vocab_size
+        self._logits = np.zeros((_MAX_LOGITS, vocab_size), dtype=np.float32)
         self._log = log
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
@@ -70,9 +72,8 @@ class PacedDecoder:
         """Sleeps; logits are all the same."""
         time.sleep(STEP_SECONDS + TOKEN_SECONDS * len(inputs.token_ids))
         at = inputs.positions[inputs.picks.rows] % len(self._text)
-        logits = np.zeros((len(inputs.logits_rows), self._vocab_size), dtype=np.float32)
         self._log.add(len(at))
-        return StepResult(self._text[at], logits)
+        return StepResult(self._text[at], self._logits[: len(inputs.logits_rows)])
 
 
 class PacedBackend:
