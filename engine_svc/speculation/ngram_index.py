@@ -51,20 +51,23 @@ class NgramIndex:
             earlier.append(latest.get(ngram, 0))
             latest[ngram] = end
 
-    def propose(self, count: int) -> tuple[int, ...]:
-        """The `count` tokens that are likely to follow; none without a match.
+    def propose(self, count: int, count_if_short: int) -> tuple[int, ...]:
+        """Tokens that are likely to follow: `count` after a match of full length, at most
+        `count_if_short` after a shorter one, and none without.
 
         Where the place found is so near that its continuation meets the end, it is taken to repeat.
         """
-        end = self._best_place()
+        end, length = self._best_place()
         if end == 0:
             return ()
+        if length < self._max:
+            count = min(count, count_if_short)
         tokens = self._tokens
         period = len(tokens) - end
         return tuple(tokens[end + i % period] for i in range(count))
 
-    def _best_place(self) -> int:
-        """The end of the best match; 0 if there is none."""
+    def _best_place(self) -> tuple[int, int]:
+        """The end of the best match and its length; zeros if there is none."""
         tokens = self._tokens
         place = self._latest.get(tuple(tokens[-self._min :]), 0)
         best, longest = 0, 0
@@ -75,7 +78,7 @@ class NgramIndex:
             if length > longest:
                 best, longest = place, length
             place = self._earlier[place]
-        return best
+        return best, longest
 
     def _match_length(self, end: int) -> int:
         """How many tokens before `end` are as the last ones, known to be at least `min_match`."""

@@ -17,32 +17,39 @@ def index_of(tokens, min_match=2, max_match=4) -> NgramIndex:
 
 
 def test_what_followed_the_same_tokens_before_is_proposed() -> None:
-    assert index_of([1, 2, 3, 4, 5, 1, 2]).propose(3) == (3, 4, 5)
+    assert index_of([1, 2, 3, 4, 5, 1, 2]).propose(3, 3) == (3, 4, 5)
 
 
 def test_without_a_match_nothing_is_proposed() -> None:
-    assert index_of([1, 2, 3, 4, 5]).propose(3) == ()
-    assert index_of([1]).propose(3) == ()
-    assert index_of([]).propose(3) == ()
+    assert index_of([1, 2, 3, 4, 5]).propose(3, 3) == ()
+    assert index_of([1]).propose(3, 3) == ()
+    assert index_of([]).propose(3, 3) == ()
 
 
 def test_the_longest_match_wins_over_a_later_one() -> None:
     #      └ 7 1 2 ┘       └ 1 2 ┘      └ 7 1 2 ┘
-    assert index_of([7, 1, 2, 30, 8, 1, 2, 40, 7, 1, 2]).propose(1) == (30,)
+    assert index_of([7, 1, 2, 30, 8, 1, 2, 40, 7, 1, 2]).propose(1, 1) == (30,)
 
 
 def test_of_equal_matches_the_latest_wins() -> None:
-    assert index_of([7, 1, 2, 30, 7, 1, 2, 40, 7, 1, 2]).propose(1) == (40,)
+    assert index_of([7, 1, 2, 30, 7, 1, 2, 40, 7, 1, 2]).propose(1, 1) == (40,)
 
 
 def test_a_longer_match_than_the_maximum_is_no_better() -> None:
     tokens = [7, 1, 2, 30, 8, 1, 2, 40, 7, 1, 2]
 
-    assert index_of(tokens, max_match=2).propose(1) == (40,)
+    assert index_of(tokens, max_match=2).propose(1, 1) == (40,)
+
+
+def test_a_match_below_the_maximum_gets_fewer_guesses() -> None:
+    tokens = [7, 1, 2, 3, 4, 5, 6, 8, 1, 2]
+
+    assert index_of(tokens, max_match=3).propose(4, 2) == (3, 4)
+    assert index_of(tokens, max_match=2).propose(4, 2) == (3, 4, 5, 6)
 
 
 def test_a_loop_goes_on_beyond_the_last_token() -> None:
-    assert index_of([5, 1, 2, 3, 1, 2, 3, 1, 2]).propose(7) == (3, 1, 2, 3, 1, 2, 3)
+    assert index_of([5, 1, 2, 3, 1, 2, 3, 1, 2]).propose(7, 7) == (3, 1, 2, 3, 1, 2, 3)
 
 
 @given(
@@ -72,4 +79,4 @@ def test_it_finds_the_best_place_however_the_tokens_came(tokens, cuts, min_match
             best, longest = end, length
     expected = () if best == 0 else (tokens[best],)
 
-    assert index.propose(1) == expected
+    assert index.propose(1, 1) == expected
