@@ -46,24 +46,43 @@ private:
   int64_t stride_;
 };
 
-// The two cache lines at p.
-static inline void prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
-  _mm_prefetch(reinterpret_cast<const char*>(p + 64), _MM_HINT_T0);
-}
+// Where a tile of kRows rows prefetches, if it does (from kMinRows on).
+template <int kRows, int kMinRows>
+class Prefetcher {
+public:
+  explicit Prefetcher(const Tile& t) : ahead_(t.prefetch), step_(t.prefetch_step) {}
+  // For two cache lines read.
+  void step() {
+    if (kRows < kMinRows) return;
+    _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(ahead_ + 64), _MM_HINT_T1);
+    ahead_ += step_;
+  }
+  // For `bytes`, at most two cache lines, that a group begins with.
+  void skip(int64_t bytes) {
+    if (kRows < kMinRows) return;
+    _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
+    ahead_ += bytes * step_ / 128;
+  }
+
+private:
+  const uint8_t* ahead_;
+  int64_t step_;
+};
+
+constexpr int kDensePrefetchRows = 5;
 
 // Adds to acc[r][v] the dot products of rows with 32 outputs over `steps` steps, in order.
 // Dot::add(acc, weights, activations) is one instruction: four int8 or two bfloat16 products.
-template <class Dot, int kRows, class Acc>
-inline void dot_steps(const uint8_t*& w, RowBytes<kRows>& a, int64_t steps, const uint8_t*& ahead,
-                      int64_t ahead_step, Acc (&acc)[kRows][2]) {
+template <class Dot, int kRows, class Ahead, class Acc>
+inline void dot_steps(const uint8_t*& w, RowBytes<kRows>& a, int64_t steps, Ahead& ahead,
+                      Acc (&acc)[kRows][2]) {
   constexpr int kUnroll = 4;
   for (int64_t k = 0; k < steps; k += kUnroll) {
 #pragma GCC unroll 4
     for (int u = 0; u < kUnroll; u++) {
       const __m512i w0 = load(w + u * 128), w1 = load(w + u * 128 + 64);
-      prefetch(ahead);
-      ahead += ahead_step;
+      ahead.step();
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; r++) {
         const __m512i x = a.broadcast(r, u * 4);

@@ -8,33 +8,35 @@ namespace octavo {
 namespace {
 
 // Of each: kShift, log2 of what counts as zero among the stored weights (or 0: nothing does), kMin,
-// whether a minimum follows the scales, and dot(), which adds a group's products to acc.
+// whether a minimum follows the scales, kPrefetchRows, the fewest rows that prefetch, and dot(),
+// which adds a group's products to acc.
 struct Group8 {
   static constexpr int kShift = 7;
+  static constexpr int kPrefetchRows = kDensePrefetchRows;
   static constexpr bool kMin = false;
 
-  template <int kRows>
-  static void dot(const uint8_t*& w, RowBytes<kRows>& a, int64_t group, const uint8_t*& ahead,
-                  int64_t ahead_step, __m512i (&acc)[kRows][2]) {
-    dot_steps<Int8Dot, kRows>(w, a, group / 4, ahead, ahead_step, acc);
+  template <int kRows, class Ahead>
+  static void dot(const uint8_t*& w, RowBytes<kRows>& a, int64_t group, Ahead& ahead,
+                  __m512i (&acc)[kRows][2]) {
+    dot_steps<Int8Dot, kRows>(w, a, group / 4, ahead, acc);
   }
 };
 
 struct Group4 {
   static constexpr int kShift = 3;
+  static constexpr int kPrefetchRows = 3;
   static constexpr bool kMin = false;
 
-  template <int kRows>
-  static void dot(const uint8_t*& w, RowBytes<kRows>& a, int64_t group, const uint8_t*& ahead,
-                  int64_t ahead_step, __m512i (&acc)[kRows][2]) {
+  template <int kRows, class Ahead>
+  static void dot(const uint8_t*& w, RowBytes<kRows>& a, int64_t group, Ahead& ahead,
+                  __m512i (&acc)[kRows][2]) {
     constexpr int kUnroll = 4;
     const __m512i low_half = _mm512_set1_epi8(0x0f);
     for (int64_t k = 0; k < group / 8; k += kUnroll) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; u++) {
         const __m512i p0 = load(w + u * 128), p1 = load(w + u * 128 + 64);
-        prefetch(ahead);
-        ahead += ahead_step;
+        ahead.step();
         const __m512i low0 = _mm512_and_si512(p0, low_half);
         const __m512i low1 = _mm512_and_si512(p1, low_half);
         const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(p0, 4), low_half);
@@ -75,7 +77,7 @@ struct GroupTile {
     const int32_t* sums = t.a.sums + t.row * num_sums;
     RowBytes<kRows> a(t.a.int8 + t.row * cols, cols);
     const uint8_t* w = t.block;
-    const uint8_t* ahead = t.prefetch;
+    Prefetcher<kRows, Format::kPrefetchRows> ahead(t);
     __m512 y[kRows][2];
     for (auto& row : y) row[0] = row[1] = _mm512_setzero_ps();
 
@@ -87,8 +89,7 @@ struct GroupTile {
         min[1] = load_float16(w + 96);
       }
       w += kHeaderBytes;
-      prefetch(ahead);
-      ahead += kHeaderBytes * t.prefetch_step / 128;
+      ahead.skip(kHeaderBytes);
       __m512i acc[kRows][2];
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; r++) {
@@ -104,7 +105,7 @@ struct GroupTile {
           acc[r][0] = acc[r][1] = _mm512_sub_epi32(zero, _mm512_slli_epi32(sum, Format::kShift));
         }
       }
-      Format::template dot<kRows>(w, a, group, ahead, t.prefetch_step, acc);
+      Format::template dot<kRows>(w, a, group, ahead, acc);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; r++) {
         y[r][0] = _mm512_fmadd_ps(scale[0], _mm512_cvtepi32_ps(acc[r][0]), y[r][0]);
