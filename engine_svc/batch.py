@@ -96,6 +96,7 @@ class SampledTokens:
     tokens: tuple[SampledToken, ...]
     prompt_logprobs: tuple[PromptLogprobsPart, ...] = ()
     failed: tuple[tuple[int, str], ...] = ()
+    cpu_seconds: float = 0.0  # that the back end's kernels took, where it counts them
 
     def by_key(self) -> dict[int, list[SampledToken]]:
         """The tokens of each request that has any."""

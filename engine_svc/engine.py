@@ -82,6 +82,7 @@ class Load:
     num_free_blocks: int = 0
     num_blocks: int = 0
     step_seconds: float = 0.0  # smoothed
+    kernel_cpu_seconds: float = 0.0  # of all steps so far
 
 
 @dataclass(slots=True)
@@ -122,6 +123,7 @@ class Engine:
         self._live: dict[int, Request] = {}  # to know who is lost with a failed step
         self._stopping = False
         self._failed_steps = 0
+        self._kernel_cpu_seconds = 0.0
         self._integrity_violation: str | None = None
         # When the turn that is under way, or due, began; None while idle.
         self._busy_since: float | None = None
@@ -232,6 +234,7 @@ class Engine:
             sampled = self._lose_worker_state(batch, report)
         else:
             self._failed_steps = 0
+            self._kernel_cpu_seconds += sampled.cpu_seconds
         outputs = self._scheduler.update(batch, sampled, self._clock() - start)
         for key in (end.key for ends in (outputs.finished, outputs.failed) for end in ends):
             self._live.pop(key, None)
@@ -267,4 +270,5 @@ class Engine:
             num_free_blocks=self._kv.num_free_blocks,
             num_blocks=self._kv.num_blocks,
             step_seconds=self._scheduler.step_seconds,
+            kernel_cpu_seconds=self._kernel_cpu_seconds,
         )

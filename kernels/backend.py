@@ -127,6 +127,7 @@ class StepResult:
 
     token_ids: Int32s  # [num_picks], NOT_FINITE where there is none
     logits: Float32s  # [num_logits, vocab_size]
+    cpu_seconds: float = 0.0  # CPU time of the step on all threads, where the back end counts it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import (
+    CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
@@ -53,7 +54,7 @@ def one_two_five(maximum: int) -> tuple[int, ...]:
 
 
 class _StateCollector(Collector):
-    """The gauges, from the engine's state."""
+    """What the engine's state says by itself."""
 
     def __init__(
         self, labels: tuple[str, str], load: Callable[[], Load], cache_config: Mapping[str, str]
@@ -74,6 +75,11 @@ class _StateCollector(Collector):
             gauge = GaugeMetricFamily(name, text, labels=_LABELS)
             gauge.add_metric(self._labels, value)
             yield gauge
+        kernels = CounterMetricFamily(
+            "octavo:kernel_cpu_seconds", "CPU time within the kernels' steps.", labels=_LABELS
+        )
+        kernels.add_metric(self._labels, load.kernel_cpu_seconds)
+        yield kernels
         info = InfoMetricFamily("vllm:cache_config", "The KV cache.", labels=_LABELS)
         info.add_metric(self._labels, dict(self._cache_config))
         yield info

@@ -124,7 +124,7 @@ class ModelRunner:
         ordered = tuple(token for key in last_rows for token in tokens.get(key, ()))
         for token in ordered:
             self._batch.append_token(token.key, token.token_id)
-        return SampledTokens(ordered, tuple(parts), tuple(failed.items()))
+        return SampledTokens(ordered, tuple(parts), tuple(failed.items()), result.cpu_seconds)
 
     def _pick_inputs(
         self, plain: Sequence[ScheduledChunk], last_rows: dict[int, int]

@@ -81,6 +81,7 @@ class StepArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("min_p", "draw", "logits_rows", "picked", "logits")),
         *((name, ctypes.c_int32) for name in ("num_tokens", "num_requests", "max_blocks")),
         *((name, ctypes.c_int32) for name in ("num_picks", "num_logits")),
+        ("cpu_seconds", ctypes.c_double),
         ("bad_index", ctypes.c_int64),
         ("bad_value", ctypes.c_int64),
     )
@@ -115,8 +116,6 @@ def _declare(handle: ctypes.CDLL) -> None:
     handle.octavo_decoder_set_kv.argtypes = (decoder, ctypes.c_void_p, *3 * (ctypes.c_int32,))
     handle.octavo_decoder_set_kv.restype = None
     handle.octavo_decoder_step.argtypes = (decoder, ctypes.POINTER(StepArgs))
-    handle.octavo_decoder_cpu_seconds.argtypes = (decoder,)
-    handle.octavo_decoder_cpu_seconds.restype = ctypes.c_double
     handle.octavo_decoder_phase_seconds.argtypes = (decoder, ctypes.POINTER(ctypes.c_double))
     handle.octavo_decoder_phase_seconds.restype = None
 
@@ -206,11 +205,6 @@ class CpuDecoder:
         return self._weights.nbytes
 
     @property
-    def cpu_seconds(self) -> float:
-        """CPU time that its threads and steps have taken."""
-        return float(self._handle.octavo_decoder_cpu_seconds(self._decoder))
-
-    @property
     def phase_seconds(self) -> dict[str, float]:
         """Wall time of all steps so far, by part of the step."""
         seconds = (ctypes.c_double * len(PHASES))()
@@ -253,7 +247,7 @@ class CpuDecoder:
             raise MemoryError(f"no memory for a step of {len(inputs.token_ids)} tokens")
         if status:
             raise ValueError(_MESSAGES[status](args))
-        return StepResult(token_ids, logits)
+        return StepResult(token_ids, logits, args.cpu_seconds)
 
 
 def _matrix(view: MatrixView) -> MatrixArgs:

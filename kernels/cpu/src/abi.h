@@ -192,6 +192,7 @@ struct OctavoStep {
   int32_t max_blocks;
   int32_t num_picks;
   int32_t num_logits;
+  double cpu_seconds;  // written: CPU time that the step's threads took
   int64_t bad_index;
   int64_t bad_value;
 };
@@ -285,7 +286,6 @@ OCTAVO_EXPORT void octavo_decoder_destroy(struct OctavoDecoder* decoder);
 OCTAVO_EXPORT void octavo_decoder_set_kv(struct OctavoDecoder* decoder, void* base,
                                          int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
 OCTAVO_EXPORT int octavo_decoder_step(struct OctavoDecoder* decoder, struct OctavoStep* step);
-OCTAVO_EXPORT double octavo_decoder_cpu_seconds(const struct OctavoDecoder* decoder);
 // Wall time of all steps so far, [OCTAVO_NUM_PHASES] seconds.
 OCTAVO_EXPORT void octavo_decoder_phase_seconds(const struct OctavoDecoder* decoder,
                                                 double* seconds);

@@ -75,7 +75,7 @@ void Decoder::set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t
 int Decoder::step(OctavoStep& step) {
   const int status = check(step);
   if (status != OCTAVO_OK || step.num_tokens == 0) return status;
-  const double start = thread_cpu_seconds();
+  const double start = thread_cpu_seconds() + pool_.workers_cpu_seconds();
   lap_start_ = std::chrono::steady_clock::now();
   reserve(step);
   embed(step);
@@ -86,7 +86,7 @@ int Decoder::step(OctavoStep& step) {
     feed_forward(layers_[i]);
   }
   select(step);
-  caller_seconds_ += thread_cpu_seconds() - start;
+  step.cpu_seconds = thread_cpu_seconds() + pool_.workers_cpu_seconds() - start;
   return OCTAVO_OK;
 }
 
@@ -277,10 +277,6 @@ void Decoder::feed_forward(const Layer& layer) {
   prepare(layer.down, gated_.data(), inner_, nullptr, 0, num_rows_);
   add_product(layer.down, layer.post_mlp_norm);
   lap(OCTAVO_PHASE_DOWN);
-}
-
-double Decoder::cpu_seconds() const {
-  return caller_seconds_ + pool_.workers_cpu_seconds();
 }
 
 }  // namespace octavo

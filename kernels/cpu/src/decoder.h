@@ -52,8 +52,6 @@ public:
   // Returns an OctavoStatus. Nothing is computed, and no KV written, if the step is refused.
   int step(OctavoStep& step);
 
-  // CPU time of the pool's threads and of the caller within steps, in seconds.
-  double cpu_seconds() const;
   const double* phase_seconds() const { return phase_seconds_; }  // [OCTAVO_NUM_PHASES]
 
 private:
@@ -99,7 +97,6 @@ private:
   std::vector<KvCache> caches_;                                     // by layer
   int64_t max_slots_ = 0;
   int64_t scratch_bytes_ = 0;  // per thread
-  double caller_seconds_ = 0.0;
   double phase_seconds_[OCTAVO_NUM_PHASES] = {};
   std::chrono::steady_clock::time_point lap_start_;
 

@@ -34,10 +34,6 @@ extern "C" int octavo_decoder_step(OctavoDecoder* decoder, OctavoStep* step) {
   }
 }
 
-extern "C" double octavo_decoder_cpu_seconds(const OctavoDecoder* decoder) {
-  return decoder->decoder.cpu_seconds();
-}
-
 extern "C" void octavo_decoder_phase_seconds(const OctavoDecoder* decoder, double* seconds) {
   for (int i = 0; i < OCTAVO_NUM_PHASES; i++) seconds[i] = decoder->decoder.phase_seconds()[i];
 }

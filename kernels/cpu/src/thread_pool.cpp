@@ -55,7 +55,10 @@ void wake_all(std::atomic<uint32_t>& word) {
 ThreadPool::ThreadPool(int num_threads)
     : num_threads_(num_threads), ranges_(new Range[num_threads]) {
   for (int thread = 1; thread < num_threads; thread++)
-    workers_.emplace_back([this, thread] { serve(thread); });
+    workers_.emplace_back([this, thread] {
+      pthread_setname_np(pthread_self(), "octavo-kernels");
+      serve(thread);
+    });
 }
 
 ThreadPool::~ThreadPool() {
