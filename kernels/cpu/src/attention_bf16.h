@@ -3,24 +3,10 @@
 // absolute place.
 #pragma once
 
-#include <immintrin.h>
-
-#include "attention_block.h"
-#include "vec_avx512.h"
+#include "attention_avx512_common.h"
 
 namespace octavo {
 namespace {
-
-// 2^x as vec_math.h has it, but to 7e-6: weights are rounded to 8 bits next.
-static inline __m512 exp2_for_bfloat16(__m512 x) {
-  const __m512 f = _mm512_reduce_ps(x, 0x08);  // x - round(x); 0 where x is infinite
-  __m512 p = _mm512_set1_ps(9.65671e-03f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.583828e-02f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402253e-01f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.9313673e-01f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, _mm512_roundscale_ps(x, 0x08));
-}
 
 struct Bf16Dot {
   using Vec = Avx512;
@@ -62,7 +48,7 @@ struct Bf16Dot {
     const __m512 s = _mm512_set1_ps(shift);
     __m512 total = _mm512_setzero_ps();
     for (int t = 0; t < count * kPiece; t += 16) {
-      const __m512 weight = exp2_for_bfloat16(_mm512_sub_ps(_mm512_load_ps(scores + t), s));
+      const __m512 weight = exp2_for_rounding(_mm512_sub_ps(_mm512_load_ps(scores + t), s));
       total = _mm512_add_ps(total, weight);
       store(weights.rows[row] + t, weight);
     }
@@ -101,8 +87,8 @@ private:
     for (int d = 0; d < dim; d += 2) {
       __m512bh k[kWide];
       for (int w = 0; w < kWide; w++) {
-        k[w] = (__m512bh)_mm512_load_si512(pieces[w] + d * 32);
-        _mm_prefetch(pieces[w + kAhead] + d * 32, _MM_HINT_T0);
+        k[w] = (__m512bh)keep(_mm512_load_si512(pieces[w] + d * 32));
+        _mm_prefetch(pieces[w + kAhead] + d * 32, _MM_HINT_T1);
       }
       for (int r = 0; r < kRows; r++) {
         const __m512bh q = pair(queries.rows[r] + d);
@@ -126,8 +112,8 @@ private:
       for (int t = 0; t < kPiece; t += 2, values += padded_dim * 4, ahead += padded_dim * 4) {
         __m512bh v[kWide];
         for (int w = 0; w < kWide; w++) {
-          v[w] = (__m512bh)_mm512_load_si512(values + w * 64);
-          _mm_prefetch(ahead + w * 64, _MM_HINT_T0);
+          v[w] = (__m512bh)keep(_mm512_load_si512(values + w * 64));
+          _mm_prefetch(ahead + w * 64, _MM_HINT_T1);
         }
         for (int r = 0; r < kRows; r++) {
           const __m512bh weight = pair(weights.rows[r] + i * kPiece + t);

@@ -99,6 +99,7 @@ public:
         table_(args.block_tables + int64_t{block.request} * args.max_blocks) {}
 
   void run() {
+    fetch_queries();
     memset(state_.sums, 0, sizeof(float) * vectors_ * padded_dim_);
     for (int i = 0; i < vectors_; i++) state_.largest[i] = kMinusInfinity;
     for (int i = 0; i < vectors_; i++) state_.total[i] = 0.0f;
@@ -193,6 +194,15 @@ private:
     for (int r = 0; r < kRows; r++)
       merge_vector<V>(state_, first + r, padded_dim_, largest[r], total[r],
                       [&](int d) { return Dot::sum(sums_ + r * padded_dim_ + d, weights_, r); });
+  }
+
+  void fetch_queries() const {
+    const int64_t floats = int64_t{group_} * dim_;
+    for (int row = 0; row < block_.num_rows; row++) {
+      const float* query =
+          args_.query + (block_.first_row + row) * args_.query_stride + block_.head * floats;
+      for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(query + i);
+    }
   }
 
   // Queries are multiplied with what precedes the softmax: its exponential is 2^x, so log2(e) is
