@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import torch
 
-TILE = 16  # query positions per product
-SPLIT = 256  # key positions per product
+TILE = 8  # query positions per product
+SPLIT = 128  # key positions per product
 
 
 def paged_attention(
