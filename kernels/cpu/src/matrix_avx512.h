@@ -46,14 +46,19 @@ private:
   int64_t stride_;
 };
 
-// Where a tile of kRows rows prefetches, if it does (from kMinRows on).
+// What a tile of kRows rows prefetches, if it does (from kMinRows on): from memory into the
+// second-level cache where Tile::prefetch says, and from there into the first-level cache shortly
+// before it is read. The numbers are the best of those measured on Zen 4, whose own prefetchers do
+// better alone where a tile has less arithmetic.
 template <int kRows, int kMinRows>
 class Prefetcher {
 public:
   explicit Prefetcher(const Tile& t) : ahead_(t.prefetch), step_(t.prefetch_step) {}
-  // For two cache lines read.
-  void step() {
+  // For the two cache lines at w.
+  void step(const uint8_t* w) {
     if (kRows < kMinRows) return;
+    _mm_prefetch(reinterpret_cast<const char*>(w + kNearBytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(w + kNearBytes + 64), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
     _mm_prefetch(reinterpret_cast<const char*>(ahead_ + 64), _MM_HINT_T1);
     ahead_ += step_;
@@ -66,11 +71,12 @@ public:
   }
 
 private:
+  static constexpr int64_t kNearBytes = 2048;
   const uint8_t* ahead_;
   int64_t step_;
 };
 
-constexpr int kDensePrefetchRows = 5;
+constexpr int kDensePrefetchRows = 6;
 
 // Adds to acc[r][v] the dot products of rows with 32 outputs over `steps` steps, in order.
 // Dot::add(acc, weights, activations) is one instruction: four int8 or two bfloat16 products.
@@ -82,7 +88,7 @@ inline void dot_steps(const uint8_t*& w, RowBytes<kRows>& a, int64_t steps, Ahea
 #pragma GCC unroll 4
     for (int u = 0; u < kUnroll; u++) {
       const __m512i w0 = load(w + u * 128), w1 = load(w + u * 128 + 64);
-      ahead.step();
+      ahead.step(w + u * 128);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; r++) {
         const __m512i x = a.broadcast(r, u * 4);

@@ -36,7 +36,7 @@ struct Group4 {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnroll; u++) {
         const __m512i p0 = load(w + u * 128), p1 = load(w + u * 128 + 64);
-        ahead.step();
+        ahead.step(w + u * 128);
         const __m512i low0 = _mm512_and_si512(p0, low_half);
         const __m512i low1 = _mm512_and_si512(p1, low_half);
         const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(p0, 4), low_half);

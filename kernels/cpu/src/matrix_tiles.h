@@ -26,9 +26,7 @@ struct Tile {
   int64_t prefetch_step;
 };
 
-// How far ahead of its reads a single tile asks for the memory. Measured on Zen 4, whose own
-// prefetchers do better for tiles that are done with the memory before it comes: those ask for
-// nothing, and the others for what is eight kilobytes ahead, into the second-level cache.
+// How far ahead of its reads a single tile asks for the memory.
 constexpr int64_t kPrefetchBytes = 8192;
 
 template <class Kernel, int... kRows>
