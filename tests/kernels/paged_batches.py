@@ -39,7 +39,9 @@ class PagedBatch:
             self.query_start_loc,
         )
 
-    def cpu_arguments(self, dtype: str = "bfloat16") -> tuple[npt.NDArray[np.float32], KvCache, ...]:
+    def cpu_arguments(
+        self, dtype: str = "bfloat16"
+    ) -> tuple[npt.NDArray[np.float32], KvCache, ...]:
         """The same for the C++ kernels, over a cache of this dtype."""
         num_blocks, num_kv_heads, block_size, head_dim = self.k_cache.shape
         cache = KvCache(num_blocks, num_kv_heads, block_size, head_dim, dtype)

@@ -2,26 +2,87 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from paged_batches import PagedBatch, paged_batch
 
 from kernels.cpu import library
-from kernels.cpu.paged_attention import paged_attention as cpu_attention
+from kernels.cpu.kv_cache_write import KvCache
+from kernels.cpu.paged_attention import paged_attention
 from kernels.reference.paged_attention import paged_attention as reference_attention
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Attention = Callable[..., torch.Tensor]
+
 ISAS = library.require().isas
+KV_DTYPES = tuple(library.KV_DTYPES)
 PLAIN = {"scale": 0.125, "window": None, "softcap": None}
-# One query row alone, block edges, a split's edge, more than a split, and prefill beside decoding.
-RAGGED = [(1, 1), (1, 15), (1, 16), (1, 17), (1, 512), (1, 513), (40, 40), (33, 600), (1, 1100)]
+# One query row alone, block edges, edges of splits, more than a split, and prefill beside decoding.
+RAGGED = [
+    *((1, seq_len) for seq_len in (1, 15, 16, 17, 256, 257, 800)),
+    *((40, 40), (33, 530), (5, 258)),
+]
 
 
-def tolerance(dtype: torch.dtype) -> dict[str, float]:
-    if dtype == torch.bfloat16:  # 8 bits: results may round to neighbours, 2⁻⁸ apart
-        return {"rtol": 2**-7, "atol": 1e-3}
+def cpu_attention(batch: PagedBatch, dtype: str = "bfloat16", **how: object) -> torch.Tensor:
+    """The C++ kernels over a cache of this dtype."""
+    return torch.from_numpy(paged_attention(*batch.cpu_arguments(dtype), **how))
+
+
+def int8_rounded(batch: PagedBatch) -> PagedBatch:
+    """The batch with the keys and values that an int8 cache has in place of its own."""
+
+    def rounded(cache: torch.Tensor) -> torch.Tensor:
+        scale = cache.abs().amax(-1, keepdim=True) / 127
+        return torch.round(cache * (1 / scale)) * scale
+
+    return replace(batch, k_cache=rounded(batch.k_cache), v_cache=rounded(batch.v_cache))
+
+
+def expected_of(batch: PagedBatch, dtype: str, **how: object) -> torch.Tensor:
+    """What a cache of this dtype allows at best."""
+    stored = int8_rounded(batch) if dtype == "int8" else batch
+    return reference_attention(*stored.arguments(), **how)
+
+
+# Parameters stand such that instruction sets vary fastest: all of them are held against one result.
+@functools.lru_cache(maxsize=2)
+def ragged_case(
+    dtype: str,
+    *,
+    num_heads: int,
+    num_kv_heads: int = 2,
+    head_dim: int = 64,
+    block_size: int = 16,
+    scale: float = 0.125,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> tuple[PagedBatch, torch.Tensor]:
+    """The batch RAGGED and what attention over it gives."""
+    batch = paged_batch(
+        RAGGED,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        block_size=block_size,
+    )
+    return batch, expected_of(batch, dtype, scale=scale, window=window, softcap=softcap)
+
+
+def tolerance(isa: str, dtype: str) -> dict[str, float]:
+    """Beyond what the cache's dtype costs."""
+    if dtype == "int8":  # queries are rounded to 15 bits and weights to 14, or neither
+        return {"rtol": 1e-3, "atol": 5e-4 if isa.startswith("avx512") else 2e-5}
+    if isa == "avx512bf16":  # queries and weights are rounded to 8 bits, 2⁻⁹ at most
+        return {"rtol": 2**-7, "atol": 8e-3}
     return {"rtol": 1e-5, "atol": 5e-6}
 
 
@@ -53,7 +114,7 @@ def test_reference_is_torchs_attention_over_each_requests_own_tokens() -> None:
     result = reference_attention(*batch.arguments(), **PLAIN)
 
     expected = torch.cat([dense_attention(batch, r) for r in range(len(RAGGED))])
-    torch.testing.assert_close(result, expected, **tolerance(torch.float32))
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=5e-6)
 
 
 def test_reference_with_a_window_sees_the_last_tokens_only() -> None:
@@ -87,128 +148,158 @@ def test_reference_softcap_bounds_scores() -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(9, 3), (4, 4), (8, 2), (7, 1)])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(9, 3), (4, 4), (7, 1)])
 def test_cpu_agrees_with_reference_for_every_number_of_query_rows(
-    num_heads: int, num_kv_heads: int, isa: str
+    num_heads: int, num_kv_heads: int, dtype: str, isa: str
 ) -> None:
-    for num_rows in range(1, 50):
-        batch = paged_batch([(num_rows, num_rows)], num_heads=num_heads, num_kv_heads=num_kv_heads)
+    batch = paged_batch([(26, 30)], num_heads=num_heads, num_kv_heads=num_kv_heads)
+    expected = expected_of(batch, dtype, **PLAIN)
 
-        result = cpu_attention(*batch.arguments(), **PLAIN, isa=isa)
+    for num_rows in range(1, 27):
+        result = cpu_attention(batch.rows(0, 0, num_rows), dtype, **PLAIN, isa=isa)
 
-        expected = reference_attention(*batch.arguments(), **PLAIN)
-        torch.testing.assert_close(result, expected, **tolerance(torch.float32))
+        torch.testing.assert_close(result, expected[:num_rows], **tolerance(isa, dtype))
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("block_size", [16, 32])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+@pytest.mark.parametrize("block_size", [16, 48])
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "head_dim"),
-    [(3, 3, 64), (9, 3, 64), (8, 2, 80), (8, 1, 96), (3, 1, 128), (4, 1, 256), (7, 1, 72)],
+    [
+        *((9, 3, 64), (14, 2, 64), (8, 2, 80), (8, 1, 96), (3, 1, 128), (4, 1, 256)),
+        *((7, 1, 72), (2, 1, 8), (71, 1, 24)),
+    ],
 )
 def test_cpu_agrees_with_reference(
-    num_heads: int, num_kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype, isa: str
+    num_heads: int, num_kv_heads: int, head_dim: int, block_size: int, dtype: str, isa: str
 ) -> None:
-    batch = paged_batch(
-        RAGGED,
+    batch, expected = ragged_case(
+        dtype,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         block_size=block_size,
-        dtype=dtype,
+        scale=head_dim**-0.5,
     )
 
-    result = cpu_attention(*batch.arguments(), **PLAIN, isa=isa)
+    result = cpu_attention(batch, dtype, **PLAIN | {"scale": head_dim**-0.5}, isa=isa)
 
-    expected = reference_attention(*batch.arguments(), **PLAIN)
-    torch.testing.assert_close(result, expected, **tolerance(dtype))
+    torch.testing.assert_close(result, expected, **tolerance(isa, dtype))
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 @pytest.mark.parametrize("softcap", [None, 0.5, 30.0])
 @pytest.mark.parametrize("window", [None, 1, 16, 100, 700])
 def test_cpu_agrees_with_reference_on_windows_and_caps(
-    window: int | None, softcap: float | None, isa: str
+    window: int | None, softcap: float | None, dtype: str, isa: str
 ) -> None:
-    batch = paged_batch(RAGGED, num_heads=4)
-    how = {"scale": 0.2, "window": window, "softcap": softcap}
+    batch, expected = ragged_case(dtype, num_heads=4, window=window, softcap=softcap)
 
-    result = cpu_attention(*batch.arguments(), **how, isa=isa)
+    result = cpu_attention(batch, dtype, **PLAIN | {"window": window, "softcap": softcap}, isa=isa)
 
-    expected = reference_attention(*batch.arguments(), **how)
-    torch.testing.assert_close(result, expected, **tolerance(torch.float32))
+    torch.testing.assert_close(result, expected, **tolerance(isa, dtype))
 
 
-def test_query_and_cache_may_differ_in_dtype() -> None:
-    batch = paged_batch(RAGGED, dtype=torch.float32, cache_dtype=torch.bfloat16)
+@pytest.mark.parametrize("isa", ISAS)
+def test_an_int8_cache_costs_little(isa: str) -> None:
+    batch = paged_batch([(20, 300), (1, 900)], num_heads=9, num_kv_heads=3)
 
-    result = cpu_attention(*batch.arguments(), **PLAIN)
+    result = cpu_attention(batch, "int8", **PLAIN, isa=isa)
 
-    expected = reference_attention(*batch.arguments(), **PLAIN)
-    torch.testing.assert_close(result, expected, **tolerance(torch.float32))
+    exact = reference_attention(*batch.arguments(), **PLAIN)
+    assert (result - exact).norm() < 0.015 * exact.norm()
 
 
-def test_query_out_and_caches_may_be_slices_of_larger_tensors() -> None:
+@pytest.mark.parametrize("isa", ISAS)
+def test_an_int8_cache_bears_weights_that_differ_by_far(isa: str) -> None:
+    """A token that is seen most may have a value much smaller than one that is hardly seen."""
+    batch = paged_batch([(1, 200)], num_heads=1, num_kv_heads=1)
+    batch.k_cache[batch.block_tables[0, 3], :, 5] = batch.query[0] / 2  # a score of about 4
+    batch.v_cache[batch.block_tables[0, 3], :, 5] /= 64
+    batch.v_cache[batch.block_tables[0, 4], :, 6] *= 64
+
+    result = cpu_attention(batch, "int8", **PLAIN, isa=isa)
+
+    exact = reference_attention(*batch.arguments(), **PLAIN)
+    assert (result - exact).norm() < 0.02 * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_query_and_out_may_be_slices_of_larger_arrays(dtype: str) -> None:
     batch = paged_batch(RAGGED)
-    fused = torch.cat([batch.query, torch.full_like(batch.query, torch.nan)], dim=1)
-    pool = torch.stack([batch.k_cache, batch.v_cache], dim=1)
-    out = torch.zeros_like(fused)
-    num_heads = batch.query.shape[1]
-    sliced = replace(batch, query=fused[:, :num_heads], k_cache=pool[:, 0], v_cache=pool[:, 1])
+    query, *others = batch.cpu_arguments(dtype)
+    fused = np.concatenate([query, np.full_like(query, np.nan)], axis=1)
+    out = np.zeros_like(fused)
+    num_heads = query.shape[1]
 
-    cpu_attention(*sliced.arguments(), **PLAIN, out=out[:, num_heads:])
+    paged_attention(fused[:, :num_heads], *others, **PLAIN, out=out[:, num_heads:])
 
-    assert torch.equal(out[:, num_heads:], cpu_attention(*batch.arguments(), **PLAIN))
+    np.testing.assert_array_equal(out[:, num_heads:], paged_attention(query, *others, **PLAIN))
     assert not out[:, :num_heads].any()
 
 
 def implementations() -> list[object]:
-    def with_isa(isa: str):
-        return pytest.param(lambda *args, **kwargs: cpu_attention(*args, **kwargs, isa=isa), id=isa)
+    def of(isa: str, dtype: str) -> object:
+        return pytest.param(
+            lambda batch, **how: cpu_attention(batch, dtype, **how, isa=isa), id=f"{isa}-{dtype}"
+        )
 
-    return [pytest.param(reference_attention, id="reference"), *map(with_isa, ISAS)]
+    def reference(batch: PagedBatch, **how: object) -> torch.Tensor:
+        return reference_attention(*batch.arguments(), **how)
+
+    return [
+        pytest.param(reference, id="reference"),
+        *(of(isa, dtype) for isa in ISAS for dtype in KV_DTYPES),
+    ]
 
 
 @pytest.mark.parametrize("attention", implementations())
 @pytest.mark.parametrize("window", [None, 300])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_requests_bits_do_not_depend_on_its_batch(attention, window, dtype) -> None:
-    batch = paged_batch(RAGGED, num_heads=9, num_kv_heads=3, dtype=dtype)
+def test_a_requests_bits_do_not_depend_on_its_batch(
+    attention: Attention, window: int | None
+) -> None:
+    batch = paged_batch(RAGGED, num_heads=9, num_kv_heads=3)
     how = PLAIN | {"window": window}
 
-    together = attention(*batch.arguments(), **how)
+    together = attention(batch, **how)
 
     starts = batch.query_start_loc.tolist()
     for request, (query_len, _) in enumerate(RAGGED):
-        alone = attention(*batch.rows(request, 0, query_len).arguments(), **how)
+        alone = attention(batch.rows(request, 0, query_len), **how)
         assert torch.equal(alone, together[starts[request] : starts[request + 1]])
 
 
 @pytest.mark.parametrize("attention", implementations())
 @pytest.mark.parametrize("chunk", [1, 16, 50])
 @pytest.mark.parametrize("window", [None, 90])
-def test_a_rows_bits_do_not_depend_on_how_the_prompt_was_cut(attention, window, chunk) -> None:
-    query_len = 120
-    batch = paged_batch([(query_len, 590)], num_heads=9, num_kv_heads=3)
+def test_a_rows_bits_do_not_depend_on_how_the_prompt_was_cut(
+    attention: Attention, window: int | None, chunk: int
+) -> None:
+    query_len = 60
+    batch = paged_batch([(query_len, 290)], num_heads=9, num_kv_heads=3)
     how = PLAIN | {"window": window}
 
-    whole = attention(*batch.arguments(), **how)
+    whole = attention(batch, **how)
 
     for first in range(0, query_len, chunk):
         last = min(first + chunk, query_len)
-        part = attention(*batch.rows(0, first, last).arguments(), **how)
+        part = attention(batch.rows(0, first, last), **how)
         assert torch.equal(part, whole[first:last])
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("lengths", [RAGGED, [(1, 3000)], [(60, 60)]])
-def test_bits_do_not_depend_on_the_number_of_threads(lengths, isa) -> None:
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+@pytest.mark.parametrize("lengths", [RAGGED, [(1, 3000)], [(60, 60)], [(1, 20), (1, 2000)]])
+def test_bits_do_not_depend_on_the_number_of_threads(
+    lengths: list[tuple[int, int]], dtype: str, isa: str
+) -> None:
     batch = paged_batch(lengths)
 
     results = [
-        cpu_attention(*batch.arguments(), **PLAIN, isa=isa, num_threads=threads)
-        for threads in (1, 2, 5)
+        cpu_attention(batch, dtype, **PLAIN, isa=isa, num_threads=threads) for threads in (1, 2, 5)
     ]
 
     assert torch.equal(results[0], results[1])
@@ -216,77 +307,78 @@ def test_bits_do_not_depend_on_the_number_of_threads(lengths, isa) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_what_is_not_finite_is_not_hidden(isa: str) -> None:
-    batch = paged_batch([(1, 600), (1, 600)])
-    batch.k_cache[batch.block_tables[0, 2], :, 3] = torch.nan
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+@pytest.mark.parametrize("what", ["query", "k_cache", "v_cache"])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_what_is_not_finite_is_not_hidden(what: str, number: float, dtype: str, isa: str) -> None:
+    batch = paged_batch([(1, 600), (1, 600)], num_heads=2)
+    if what == "query":
+        batch.query[0, :, 3] = number
+    else:
+        getattr(batch, what)[batch.block_tables[0, 2], :, 3] = number
 
-    result = cpu_attention(*batch.arguments(), **PLAIN, isa=isa)
+    result = cpu_attention(batch, dtype, **PLAIN, isa=isa)
 
-    assert result[0].isnan().all()
+    assert not result[0].isfinite().any(-1).all()
     assert result[1].isfinite().all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_scores_far_apart_leave_the_largest(dtype: str, isa: str) -> None:
+    batch = paged_batch([(1, 300)])
+
+    result = cpu_attention(batch, dtype, scale=1e4, window=None, softcap=None, isa=isa)
+
+    expected = expected_of(batch, dtype, scale=1e4, window=None, softcap=None)
+    torch.testing.assert_close(result, expected, rtol=2**-7, atol=1e-3)
 
 
 def test_a_request_without_rows_is_passed_over() -> None:
     batch = paged_batch([(1, 20), (0, 5), (2, 30)])
 
-    result = cpu_attention(*batch.arguments(), **PLAIN)
+    result = cpu_attention(batch, **PLAIN)
 
     expected = reference_attention(*batch.arguments(), **PLAIN)
-    torch.testing.assert_close(result, expected, **tolerance(torch.float32))
+    torch.testing.assert_close(result, expected, **tolerance("avx512bf16", "bfloat16"))
+
+
+def small_call() -> dict[str, object]:
+    """Two rows of a request of 40 tokens, by the names of the arguments."""
+    return {
+        "query": np.zeros((2, 6, 64), np.float32),
+        "cache": KvCache(8, 3, 16, 64, "bfloat16"),
+        "block_tables": np.array([[0, 1, 2]], np.int32),
+        "seq_lens": np.array([40], np.int32),
+        "query_start_loc": np.array([0, 2], np.int32),
+        **PLAIN,
+    }
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"query": torch.zeros(2, 4, 64)}, "4 query heads cannot share 3"),
-        ({"query": torch.zeros(2, 6, 32)}, "query must have shape [2, 6, 64]"),
+        ({"query": np.zeros((2, 4, 64), np.float32)}, "4 query heads cannot share 3"),
+        ({"query": np.zeros((2, 6, 32), np.float32)}, "query must have shape [2, 6, 64]"),
+        ({"query": np.zeros((2, 6, 64))}, "query must be float32"),
         (
-            {"query": torch.zeros(2, 6, 64, dtype=torch.float16)},
-            "query must be float32 or bfloat16",
+            {"query": np.zeros((2, 64, 6), np.float32).transpose(0, 2, 1)},
+            "each token of query must be contiguous",
         ),
-        ({"query": torch.zeros(2, 64, 6).mT}, "each token of query must be contiguous"),
-        ({"v_cache": torch.zeros(9, 3, 16, 64)}, "k_cache and v_cache must both be [num_blocks"),
-        ({"v_cache": torch.zeros(8, 3, 64, 16).mT}, "blocks of k_cache and v_cache must be contig"),
-        ({"seq_lens": torch.tensor([40])}, "seq_lens must be contiguous int32"),
-        ({"seq_lens": torch.tensor([40, 1]).int()}, "seq_lens must have shape [1]"),
-        ({"seq_lens": torch.tensor([49]).int()}, "seq_lens[0] is 49"),
-        ({"seq_lens": torch.tensor([1]).int()}, "seq_lens[0] is 1"),
-        ({"query_start_loc": torch.tensor([0, 3]).int()}, "query_start_loc[1] is 3"),
-        ({"block_tables": torch.tensor([[0, 1, 8]]).int()}, "names block 8, the cache has 8"),
-        ({"block_tables": torch.tensor([[0, -1, 2]]).int()}, "names block -1, the cache has 8"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused(change, message) -> None:
-    cache = torch.zeros(8, 3, 16, 64)
-    batch = PagedBatch(
-        torch.zeros(2, 6, 64),
-        cache,
-        cache,
-        torch.tensor([[0, 1, 2]], dtype=torch.int32),
-        torch.tensor([40], dtype=torch.int32),
-        torch.tensor([0, 2], dtype=torch.int32),
-    )
-
-    with pytest.raises(ValueError, match=re.escape(message)):
-        cpu_attention(*replace(batch, **change).arguments(), **PLAIN)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
+        ({"seq_lens": np.array([40])}, "seq_lens must be contiguous int32"),
+        ({"seq_lens": np.array([40, 1], np.int32)}, "seq_lens must have shape [1]"),
+        ({"seq_lens": np.array([49], np.int32)}, "seq_lens[0] is 49"),
+        ({"seq_lens": np.array([1], np.int32)}, "seq_lens[0] is 1"),
+        ({"query_start_loc": np.array([0, 3], np.int32)}, "query_start_loc[1] is 3"),
+        ({"block_tables": np.array([[0, 1, 8]], np.int32)}, "names block 8, the cache has 8"),
+        ({"block_tables": np.array([[0, -1, 2]], np.int32)}, "names block -1, the cache has 8"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"softcap": 0.0}, "softcap must be above 0, got 0.0"),
         ({"num_threads": 0}, "num_threads must be at least 1, got 0"),
-        ({"isa": "sse9"}, "isa must be one of portable, avx2, avx512, got 'sse9'"),
-        ({"out": torch.zeros(2, 6, 32)}, "out must have shape [2, 6, 64]"),
-        (
-            {"out": torch.zeros(2, 6, 64).bfloat16()},
-            "out is torch.bfloat16, query is torch.float32",
-        ),
+        ({"isa": "sse9"}, "isa must be one of portable, avx2, avx512, avx512bf16, got 'sse9'"),
+        ({"out": np.zeros((2, 6, 32), np.float32)}, "out must have shape [2, 6, 64]"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(option, message) -> None:
-    batch = paged_batch([(2, 20)])
-
+def test_arguments_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        cpu_attention(*batch.arguments(), **(PLAIN | option))
+        paged_attention(**(small_call() | change))
