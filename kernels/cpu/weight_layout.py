@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernels.backend import Precision, WeightSource
     from kernels.spec import DecoderSpec
 
-VERSION = 1  # of layouts and of quantisation: another number, other bytes
+VERSION = 2  # of layouts and of quantisation: another number, other bytes
 _ALIGNMENT = 64
 _FLOAT32_BYTES = 4
 _INT4_GROUP = 32

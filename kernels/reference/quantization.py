@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 INT8_ZERO, INT4_ZERO = 128, 8
 _INT8_MAX = 127
+_ROTATED_COLS = 64
 _INT4_MIN, _INT4_MAX = -8, 7
 
 
@@ -35,6 +36,22 @@ class Quantised:
         signed = self.codes.astype(np.float32) - np.float32(self.zero)
         scaled = signed.reshape(rows, groups, -1) * self.scales.astype(np.float32)[..., None]
         return scaled.reshape(rows, -1)
+
+
+def rotated(weights: Floats) -> Floats:
+    """`weights` [rows, cols] with each 64 columns turned by the Walsh-Hadamard transform, times 1/8.
+
+    Its own inverse. What is multiplied with the result must be turned likewise; large values are
+    then spread over their neighbours (QuaRot, arXiv:2404.00456). `cols` is a multiple of 64.
+    """
+    out = _grouped(weights, _ROTATED_COLS).astype(np.float32)
+    half = 1
+    while half < _ROTATED_COLS:
+        pairs = out.reshape(*out.shape[:2], -1, 2, half)
+        first, second = pairs[:, :, :, 0], pairs[:, :, :, 1]
+        out = np.stack((first + second, first - second), axis=3).reshape(out.shape)
+        half *= 2
+    return (out * np.float32(0.125)).reshape(weights.shape)
 
 
 def int8_channels(weights: Floats) -> Quantised:

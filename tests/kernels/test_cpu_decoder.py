@@ -14,7 +14,7 @@ from kernels.cpu.backend import CpuBackend
 from kernels.cpu.decoder import CpuDecoder
 from kernels.cpu.weights import load_weights
 from kernels.reference.backend import ReferenceBackend
-from kernels.reference.quantization import int4_groups, int8_channels
+from kernels.reference.quantization import int4_groups, int8_channels, rotated
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, NUM_BLOCKS, DictSource, Run, random_weights
 from tests.support.picks import picks_of
@@ -110,11 +110,13 @@ def _as_packed(name: str, weight: torch.Tensor, weights: str) -> torch.Tensor:
     if weights == "none":
         return weight.bfloat16().float()
     rows, cols = weight.shape
-    if weights == "int8" or name in ("embed", "lm_head"):
-        return torch.from_numpy(int8_channels(weight.numpy()).dequantise())
-    padded = np.zeros((rows, -(-cols // 32) * 32), np.float32)
+    padded = np.zeros((rows, -(-cols // 64) * 64), np.float32)
     padded[:, :cols] = weight
-    return torch.from_numpy(int4_groups(padded, 32).dequantise()[:, :cols].copy())
+    if weights == "int8" or name in ("embed", "lm_head"):
+        values = rotated(int8_channels(rotated(padded)).dequantise())
+    else:
+        values = int4_groups(padded, 32).dequantise()
+    return torch.from_numpy(values[:, :cols].copy())
 
 
 def _reference_logits(spec: DecoderSpec, weights: str, tokens: list[int]) -> torch.Tensor:

@@ -88,7 +88,7 @@ def test_int8_is_its_definition_bit_for_bit(shape: tuple[int, int]) -> None:
 
     packed = pack(stored(w, "F32"), MatrixFormat.INT8)
 
-    defined = quantization.int8_channels(w)
+    defined = quantization.int8_channels(quantization.rotated(padded_to(w, 64)))
     expected = packed_matrices.pack_int8(defined.codes, defined.scales[:, 0])
     np.testing.assert_array_equal(packed.data, expected.data)
 
@@ -215,6 +215,8 @@ def test_what_a_round_trip_loses_of_gaussian_weights(
     w = np.random.default_rng(3).normal(0, 0.02, (256, 576)).astype(np.float32)
 
     found = packed_matrices.weights(pack(stored(w, "F32"), format_, group))
+    if format_ is MatrixFormat.INT8:
+        found = quantization.rotated(found)
 
     error = np.sqrt(np.mean((found - w) ** 2) / np.mean(w**2))
     assert largest_error / 2 < error < largest_error

@@ -134,6 +134,7 @@ void Decoder::reserve(const OctavoStep& step) {
   added_.reserve(num_rows_ * hidden_);
   ropes_.reserve(num_rows_ * config_.num_ropes * config_.head_dim);
   const int64_t widest = std::max({hidden_, attended_width_, inner_});
+  turned_.reserve(num_rows_ * widest);
   bf16_.reserve(num_rows_ * widest);
   int8_.reserve(num_rows_ * widest);
   scales_.reserve(num_rows_);
@@ -144,7 +145,13 @@ void Decoder::reserve(const OctavoStep& step) {
 void Decoder::embed(const OctavoStep& step) {
   for_rows(num_rows_, [&](int64_t row) {
     float* x = x_ + row * hidden_;
-    matrix_.read_row(embed_, step.token_ids[row], config_.hidden_size, x);
+    if (embed_.format == kFormatInt8) {
+      matrix_.read_row(embed_, step.token_ids[row], hidden_, x);
+      row_.rotate(x, hidden_, x);
+      std::fill(x + config_.hidden_size, x + hidden_, 0.0f);  // but for rounding it is
+    } else {
+      matrix_.read_row(embed_, step.token_ids[row], config_.hidden_size, x);
+    }
     if (config_.embedding_scale != 1.0f)
       for (int32_t i = 0; i < config_.hidden_size; i++) x[i] *= config_.embedding_scale;
   });
@@ -172,8 +179,12 @@ void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, con
   for_rows(num_rows, [&](int64_t row) {
     const float* from = x + row * stride;
     if (norm != nullptr) {
-      row_.rms_norm(from, norm, config_.norm_eps, length, cols, added_ + row * hidden_);
-      from = added_ + row * hidden_;
+      row_.rms_norm(from, norm, config_.norm_eps, length, cols, turned_ + row * cols);
+      from = turned_ + row * cols;
+    }
+    if (w.format == kFormatInt8) {
+      row_.rotate(from, cols, turned_ + row * cols);
+      from = turned_ + row * cols;
     }
     if (is_integer(w.format))
       row_.quantize(from, cols, int8_ + row * cols, scales_ + row, sums_ + row * (cols / kSumCols));

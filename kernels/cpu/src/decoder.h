@@ -105,7 +105,7 @@ private:
 
   // The step's memory, [num_rows_] of each unless said.
   int64_t num_rows_ = 0;
-  AlignedArray<float> x_, qkv_, attended_, gated_, added_, ropes_;
+  AlignedArray<float> x_, qkv_, attended_, gated_, added_, turned_, ropes_;
   AlignedArray<BFloat16> bf16_;
   AlignedArray<int8_t> int8_;
   AlignedArray<float> scales_;

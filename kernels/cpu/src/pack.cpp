@@ -137,6 +137,7 @@ int64_t quantise_block(const Packing& p, int64_t first_row, float* tile, uint8_t
     pack_bfloat16(tile, p.padded_cols, out);
     break;
   case kFormatInt8:
+    rotate(tile, p.padded_cols);
     pack_int8(tile, p.padded_cols, out);
     break;
   case kFormatGroup8:

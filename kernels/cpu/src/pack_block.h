@@ -27,6 +27,8 @@ static inline float largest_weight(MatrixFormat format) {
   switch (format) {
   case kFormatBFloat16:
     return 0x1.fefffep127f;  // beyond it rounding gives infinity
+  case kFormatInt8:
+    return 0x1p121f;  // 64 of them may add up
   case kFormatGroup8:
     return kMaxHalf * 127.0f;
   case kFormatGroup4:
@@ -90,6 +92,23 @@ static inline void pack_bfloat16(const float* tile, int64_t cols, uint8_t* out) 
     }
     memcpy(out, pairs, sizeof pairs);
   }
+}
+
+// Turns the columns of a tile (matrix.h). They are taken in pairs 1, 2, 4, … 32 apart.
+static inline void rotate(float* tile, int64_t cols) {
+  for (int64_t first = 0; first < cols; first += kColUnit)
+    for (int half = 1; half < kColUnit; half *= 2)
+      for (int c = 0; c < kColUnit; c++) {
+        if ((c & half) != 0) continue;
+        float* a = tile + (first + c) * kBlockRows;
+        float* b = a + half * kBlockRows;
+        for (int r = 0; r < kBlockRows; r++) {
+          const float sum = a[r] + b[r], difference = a[r] - b[r];
+          a[r] = sum;
+          b[r] = difference;
+        }
+      }
+  for (int64_t i = 0; i < cols * kBlockRows; i++) tile[i] *= 0.125f;
 }
 
 static inline void pack_int8(const float* tile, int64_t cols, uint8_t* out) {

@@ -14,6 +14,8 @@ struct RowKernels {
   // out = x / sqrt(Σ x² / length + eps) · scale, over `padded` floats; out may be x.
   void (*rms_norm)(const float* x, const float* scale, float eps, int64_t length, int64_t padded,
                    float* out);
+  // Turns each kColUnit columns by the Walsh-Hadamard transform (matrix.h); out may be x.
+  void (*rotate)(const float* x, int64_t padded, float* out);
   // Rounds to nearest, ties to even.
   void (*to_bfloat16)(const float* x, int64_t padded, BFloat16* out);
   // x ≈ scale · q with scale = max |x| / 127, q rounded to nearest; `sums` as in Rows. Where a

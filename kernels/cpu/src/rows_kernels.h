@@ -27,6 +27,25 @@ static void rms_norm(const float* x, const float* scale, float eps, int64_t leng
     V::store(out + i, V::mul(V::mul(V::load(x + i), factor), V::load(scale + i)));
 }
 
+template <class V>
+static void rotate(const float* x, int64_t padded, float* out) {
+  constexpr int kCount = kColUnit / V::kLanes;
+  const auto factor = V::set1(0.125f);  // 64^-1/2: the transform is then its own inverse
+  static_assert(kColUnit == 64, "the factor is for it");
+  for (int64_t c = 0; c < padded; c += kColUnit) {
+    typename V::F v[kCount];
+    for (int i = 0; i < kCount; i++) v[i] = V::hadamard(V::load(x + c + i * V::kLanes));
+    for (int half = 1; half < kCount; half *= 2)
+      for (int i = 0; i < kCount; i++)
+        if ((i & half) == 0) {
+          const auto a = v[i], b = v[i + half];
+          v[i] = V::add(a, b);
+          v[i + half] = V::sub(a, b);
+        }
+    for (int i = 0; i < kCount; i++) V::store(out + c + i * V::kLanes, V::mul(v[i], factor));
+  }
+}
+
 static void to_bfloat16(const float* x, int64_t padded, BFloat16* out) {
   for (int64_t i = 0; i < padded; i++) store_as(x[i], out + i);
 }
@@ -104,8 +123,8 @@ static void add(float* x, const float* y, int64_t padded) {
 
 template <class V>
 constexpr RowKernels row_kernels_of() {
-  return {rms_norm<V>,      to_bfloat16, quantize<V>, silu_mul<V>,
-          gelu_tanh_mul<V>, softcap<V>,  rope,        add};
+  return {rms_norm<V>,      rotate<V>,  to_bfloat16, quantize<V>, silu_mul<V>,
+          gelu_tanh_mul<V>, softcap<V>, rope,        add};
 }
 
 }  // namespace octavo

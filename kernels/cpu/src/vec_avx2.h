@@ -41,6 +41,14 @@ struct Avx2 {
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
   }
 
+  static F hadamard(F x) {
+    const F by1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
+    const F by2 = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
+    const F by4 = _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1);
+    x = _mm256_fmadd_ps(x, by1, _mm256_permute_ps(x, 0xb1));
+    x = _mm256_fmadd_ps(x, by2, _mm256_permute_ps(x, 0x4e));
+    return _mm256_fmadd_ps(x, by4, _mm256_permute2f128_ps(x, x, 0x01));
+  }
   static F low_bfloat16(F x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 16));
   }

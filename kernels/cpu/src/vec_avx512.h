@@ -41,6 +41,16 @@ struct Avx512 {
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
   }
 
+  static F hadamard(F x) {
+    const F by1 = _mm512_setr_ps(1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1);
+    const F by2 = _mm512_setr_ps(1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1);
+    const F by4 = _mm512_setr_ps(1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1);
+    const F by8 = _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1);
+    x = _mm512_fmadd_ps(x, by1, _mm512_permute_ps(x, 0xb1));
+    x = _mm512_fmadd_ps(x, by2, _mm512_permute_ps(x, 0x4e));
+    x = _mm512_fmadd_ps(x, by4, _mm512_shuffle_f32x4(x, x, 0xb1));
+    return _mm512_fmadd_ps(x, by8, _mm512_shuffle_f32x4(x, x, 0x4e));
+  }
   static F low_bfloat16(F x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16));
   }

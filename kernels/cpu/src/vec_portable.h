@@ -5,6 +5,7 @@
 //                            it is the same in every use, so results do not depend on the caller
 //   round(x)                 to the nearest integer, for |x| < 2^22
 //   power_of_two(n)          2^n for an integer n in [-126, 127], and 0 for n = -127
+//   hadamard(x)              the lanes' Walsh-Hadamard transform, without a factor
 //   low_/high_bfloat16(x)    the bfloat16 in the lower or upper half of each lane, as float32
 //   split_bytes(x, offset)   the four bytes of each lane, lowest first, as float32: signed, or
 //                            unsigned with 128 taken off
@@ -49,6 +50,10 @@ struct Portable {
   static F round(F x) { return (x + 12582912.0f) - 12582912.0f; }
   static F power_of_two(F n) { return (F)((__builtin_convertvector(n, I) + 127) << 23); }
 
+  static F hadamard(F x) {
+    const F a = {x[0] + x[1], x[0] - x[1], x[2] + x[3], x[2] - x[3]};
+    return F{a[0] + a[2], a[1] + a[3], a[0] - a[2], a[1] - a[3]};
+  }
   static F low_bfloat16(F x) { return (F)((I)x << 16); }
   static F high_bfloat16(F x) { return (F)((I)x & static_cast<int32_t>(0xffff0000)); }
   static void split_bytes(F x, bool offset, F (&bytes)[4]) {
