@@ -1,5 +1,6 @@
 // Plain loops over the packed layouts: what the other variants are tested against, and what runs
 // where none of them does.
+#include <algorithm>
 #include <cmath>
 
 #include "float16.h"
@@ -38,14 +39,28 @@ int32_t stored(const uint8_t* weights, int64_t n, int64_t k) {
   return k % 8 < 4 ? pair & 15 : pair >> 4;
 }
 
+// sums[n] += Σ u · q over four columns, of which a block holds the bytes of a row side by side.
+void add_quads(const uint8_t* quads, const int8_t* q, int shift, int mask,
+               int32_t (&sums)[kBlockRows]) {
+  const int q0 = q[0], q1 = q[1], q2 = q[2], q3 = q[3];
+  for (int n = 0; n < kBlockRows; n++) {
+    const uint8_t* u = quads + n * 4;
+    sums[n] += (u[0] >> shift & mask) * q0 + (u[1] >> shift & mask) * q1 +
+               (u[2] >> shift & mask) * q2 + (u[3] >> shift & mask) * q3;
+  }
+}
+
 // dots[n] = Σ (u - zero) · q over `count` columns.
 template <bool kHalfBytes>
 void dot(const uint8_t* weights, const int8_t* q, int64_t count, int32_t zero,
          int32_t (&dots)[kBlockRows]) {
-  for (int32_t& sum : dots) sum = 0;
-  for (int64_t k = 0; k < count; k++)
-    for (int n = 0; n < kBlockRows; n++)
-      dots[n] += (stored<kHalfBytes>(weights, n, k) - zero) * q[k];
+  int32_t sum = 0;
+  for (int64_t k = 0; k < count; k++) sum += q[k];
+  for (int32_t& dot : dots) dot = -zero * sum;
+  for (int64_t k = 0; k < count; k += kHalfBytes ? 8 : 4, weights += kBlockRows * 4) {
+    add_quads(weights, q + k, 0, kHalfBytes ? 15 : 255, dots);
+    if (kHalfBytes) add_quads(weights, q + k + 4, 4, 15, dots);
+  }
 }
 
 void multiply_bfloat16(const PackedMatrix& w, const uint8_t* block, const BFloat16* a,
@@ -111,6 +126,22 @@ void multiply(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first
   }
 }
 
+// Row n of a group.
+void read_group(MatrixFormat format, const Group& group, int64_t n, int64_t count, float* out) {
+  const float scale = float16_at(group.scales, n);
+  if (format == kFormatGroup8) {
+    for (int64_t i = 0; i < count; i++)
+      out[i] = scale * static_cast<float>(stored<false>(group.weights, n, i) - 128);
+  } else if (format == kFormatGroup4) {
+    for (int64_t i = 0; i < count; i++)
+      out[i] = scale * static_cast<float>(stored<true>(group.weights, n, i) - 8);
+  } else {
+    const float min = float16_at(group.mins, n);
+    for (int64_t i = 0; i < count; i++)
+      out[i] = std::fma(scale, static_cast<float>(stored<true>(group.weights, n, i)), min);
+  }
+}
+
 void read_row(const PackedMatrix& w, int64_t row, int64_t num_cols, float* out) {
   const uint8_t* block = w.block(row / kBlockRows);
   const int64_t n = row % kBlockRows;
@@ -124,17 +155,10 @@ void read_row(const PackedMatrix& w, int64_t row, int64_t num_cols, float* out) 
     for (int64_t k = 0; k < num_cols; k++)
       out[k] = scale * static_cast<float>(stored<false>(weights, n, k) - 128);
   } else {
-    for (int64_t k = 0; k < num_cols; k++) {
-      const Group group(w, block, k / w.group);
-      const int64_t i = k % w.group;
-      const float scale = float16_at(group.scales, n);
-      if (w.format == kFormatGroup8)
-        out[k] = scale * static_cast<float>(stored<false>(group.weights, n, i) - 128);
-      else if (w.format == kFormatGroup4)
-        out[k] = scale * static_cast<float>(stored<true>(group.weights, n, i) - 8);
-      else
-        out[k] = std::fma(scale, static_cast<float>(stored<true>(group.weights, n, i)),
-                          float16_at(group.mins, n));
+    for (int64_t g = 0; g * w.group < num_cols; g++) {
+      const Group group(w, block, g);
+      const int64_t count = std::min<int64_t>(w.group, num_cols - g * w.group);
+      read_group(w.format, group, n, count, out + g * w.group);
     }
   }
 }
