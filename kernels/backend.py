@@ -1,10 +1,10 @@
 """The seam between the engine and its back ends: spec in, step function out.
 
 A back end takes a `DecoderSpec` and a source of weights, and gives a `Decoder` whose `step`
-computes one engine step in one call: all layers, the KV writes, and what comes of the wanted rows: a
-token that is picked, or logits. It owns its weights' packing and its KV layout, and whatever memory
-it needs on its device. The engine sees block numbers, token counts and host arrays only; this
-module needs no torch, and neither does an engine whose back end has none.
+computes one engine step in one call: all layers, the KV writes, and what comes of the wanted rows,
+a token that is picked or logits. It owns its weights' packing and its KV layout, and whatever
+memory it needs on its device. The engine sees block numbers, token counts and host arrays only;
+this module needs no torch, and neither does an engine whose back end has none.
 
 Layout of one step, for requests A (decoding) and B (a chunk of prefill):
 

@@ -11,7 +11,7 @@ forms change f so that a model reaches further than it was first trained for:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,30 +20,34 @@ from kernels.spec import RopeKind, RopeSpec
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Float64s: TypeAlias = npt.NDArray[np.float64]
+
 
 def inverse_frequencies(spec: RopeSpec, head_dim: int) -> npt.NDArray[np.float32]:
     """Angles per position, float32 [head_dim / 2]."""
+    # Rounded where transformers rounds: models were trained with these.
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    base = (1.0 / np.power(np.float32(spec.theta), exponents)).astype(np.float32)
+    powers = (spec.theta ** exponents.astype(np.float64)).astype(np.float32)
+    base: Float64s = (np.float32(1.0) / powers).astype(np.float64)
     if spec.kind is RopeKind.LINEAR:
-        return base / np.float32(spec.factor)
-    if spec.kind is RopeKind.LLAMA3:
-        return _llama3(spec, base)
-    if spec.kind is RopeKind.YARN:
-        return _yarn(spec, base, head_dim)
-    return base
+        base = base / spec.factor
+    elif spec.kind is RopeKind.LLAMA3:
+        base = _llama3(spec, base)
+    elif spec.kind is RopeKind.YARN:
+        base = _yarn(spec, base, head_dim)
+    return base.astype(np.float32)
 
 
-def _llama3(spec: RopeSpec, base: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _llama3(spec: RopeSpec, base: Float64s) -> Float64s:
     wavelength = 2 * math.pi / base
     turns = spec.original_max_position / wavelength  # within the original context
     blend = (turns - spec.low_freq_factor) / (spec.high_freq_factor - spec.low_freq_factor)
     blended = (1 - blend) * base / spec.factor + blend * base
     stretched = np.where(turns < spec.low_freq_factor, base / spec.factor, blended)
-    return np.where(turns > spec.high_freq_factor, base, stretched).astype(np.float32)
+    return np.where(turns > spec.high_freq_factor, base, stretched)
 
 
-def _yarn(spec: RopeSpec, base: npt.NDArray[np.float32], head_dim: int) -> npt.NDArray[np.float32]:
+def _yarn(spec: RopeSpec, base: Float64s, head_dim: int) -> Float64s:
     def dimension_with(turns: float) -> float:
         """Where in [0, head_dim / 2) a pair makes `turns` turns within the original context."""
         length = spec.original_max_position / (turns * 2 * math.pi)
@@ -54,6 +58,6 @@ def _yarn(spec: RopeSpec, base: npt.NDArray[np.float32], head_dim: int) -> npt.N
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
     width = high - low or 0.001  # a ramp of no width is a step
-    ramp = ((np.arange(head_dim // 2, dtype=np.float32) - low) / width).clip(0, 1)
-    kept = 1 - ramp
-    return (base / spec.factor * (1 - kept) + base * kept).astype(np.float32)
+    kept = 1 - ((np.arange(head_dim // 2) - low) / width).clip(0, 1)
+    yarn: Float64s = base / spec.factor * (1 - kept) + base * kept
+    return yarn

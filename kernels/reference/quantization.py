@@ -39,7 +39,7 @@ class Quantised:
 
 
 def rotated(weights: Floats) -> Floats:
-    """`weights` [rows, cols] with each 64 columns turned by the Walsh-Hadamard transform, times 1/8.
+    """Each 64 columns of `weights` [rows, cols] turned by the Walsh-Hadamard transform, times 1/8.
 
     Its own inverse. What is multiplied with the result must be turned likewise; large values are
     then spread over their neighbours (QuaRot, arXiv:2404.00456). `cols` is a multiple of 64.
