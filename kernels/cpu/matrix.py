@@ -56,7 +56,7 @@ class PackedMatrix:
 class Rows:
     """Activations: either `bf16` (uint16, [num_rows, cols]) or the three others.
 
-    They are int8 [num_rows, cols], scales float32 [num_rows] and sums int32
+    They are int8 [num_rows, cols], scales float32 [num_rows, 1 or cols / group], and sums int32
     [num_rows, cols / SUM_COLS].
     """
 

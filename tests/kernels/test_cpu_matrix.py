@@ -62,9 +62,11 @@ def make_operands(format: str, group: int, num_rows: int, cols: int, outputs: in
         activations = packed_matrices.from_bfloat16(bits).astype(np.float64)
     else:
         values = rng.integers(-127, 128, (num_rows, cols)).astype(np.int8)
-        scales = rng.random(num_rows, dtype=np.float32)
+        num_scales = -(-cols // 64) * 64 // group if group else 1
+        scales = rng.random((num_rows, num_scales), dtype=np.float32)
         rows = packed_matrices.int8_rows(values, scales)
-        activations = values * scales[:, None].astype(np.float64)
+        of_columns = scales.repeat(group or cols, axis=1)[:, :cols]
+        activations = values * of_columns.astype(np.float64)
     return Operands(matrix, rows, packed_matrices.weights(matrix), activations)
 
 
@@ -130,7 +132,7 @@ def test_a_long_row_overflows_nothing(format: str, group: int, isa: str) -> None
         extreme = np.full_like(operands.rows.int8, -127)
         operands = Operands(
             operands.matrix,
-            packed_matrices.int8_rows(extreme, np.ones(2, np.float32)),
+            packed_matrices.int8_rows(extreme, np.ones_like(operands.rows.scales)),
             operands.weights,
             extreme.astype(np.float64),
         )

@@ -137,7 +137,7 @@ void Decoder::reserve(const OctavoStep& step) {
   turned_.reserve(num_rows_ * widest);
   bf16_.reserve(num_rows_ * widest);
   int8_.reserve(num_rows_ * widest);
-  scales_.reserve(num_rows_);
+  scales_.reserve(num_rows_ * widest / kSumCols);
   sums_.reserve(num_rows_ * widest / kSumCols);
   tiles_.reserve(pool_.num_threads() * num_rows_ * 2 * kBlockRows);
 }
@@ -175,7 +175,7 @@ void Decoder::fill_rope_tables(const OctavoStep& step) {
 
 void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, const float* norm,
                       int64_t length, int64_t num_rows) {
-  const int64_t cols = w.cols;
+  const int64_t cols = w.cols, group = w.group > 0 ? w.group : cols;
   for_rows(num_rows, [&](int64_t row) {
     const float* from = x + row * stride;
     if (norm != nullptr) {
@@ -187,7 +187,8 @@ void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, con
       from = turned_ + row * cols;
     }
     if (is_integer(w.format))
-      row_.quantize(from, cols, int8_ + row * cols, scales_ + row, sums_ + row * (cols / kSumCols));
+      row_.quantize(from, cols, group, int8_ + row * cols, scales_ + row * (cols / group),
+                    sums_ + row * (cols / kSumCols));
     else
       row_.to_bfloat16(from, cols, bf16_ + row * cols);
   });

@@ -19,8 +19,9 @@
 // (QuaRot, arXiv:2404.00456). Without it int8 costs SmolLM2 4 % in perplexity, with it under 1 %.
 //
 // A row of activations for the integer formats is a = scale · q, q in [-127, 127], with one scale
-// for the whole row. Then, for example, y = scale_w · scale_a · (Σ u·q - 128 · Σ q): the sum is one
-// of integers, exact whatever its order. Groups are summed in order, in float32, by
+// for the whole row (int8) or one for each group, as the weights have it: these cannot be turned.
+// Then, for example, y = scale_w · scale_a · (Σ u·q - 128 · Σ q): the sum is one of integers, exact
+// whatever its order. Groups are summed in order, in float32, by
 // fused multiply-add, and bfloat16 products in the order of VDPBF16PS (pairs of columns, even one
 // last) where there is that instruction. So an element of the result depends on its two operands
 // alone: neither on the number of rows nor on which thread computes it.
@@ -82,7 +83,7 @@ constexpr int64_t block_bytes(MatrixFormat format, int64_t cols, int64_t group) 
 struct Rows {
   const BFloat16* bf16;  // [num_rows, cols]
   const int8_t* int8;    // [num_rows, cols]
-  const float* scales;   // [num_rows]
+  const float* scales;   // [num_rows], or [num_rows, cols / group] for the group formats
   const int32_t* sums;   // [num_rows, cols / kSumCols]: of int8 values
   int32_t cols;
 };

@@ -156,35 +156,40 @@ struct GroupTile {
     const int64_t num_sums = cols / kSumCols, sums_per_group = group / kSumCols;
     const int8_t* q = t.a.int8 + t.row * cols;
     const int32_t* sums = t.a.sums + t.row * num_sums;
+    const int64_t num_groups = cols / group;
+    const float* row_scales = t.a.scales + t.row * num_groups;
     const uint8_t* w = t.block;
     __m256 y[kRows][kVectors];
     for (auto& row : y)
       for (__m256& sum : row) sum = _mm256_setzero_ps();
-    for (int64_t g = 0; g < cols / group; g++, q += group, sums += sums_per_group) {
+    for (int64_t g = 0; g < num_groups; g++, q += group, sums += sums_per_group) {
       const uint8_t* scales = w;
       w += kBlockRows * 2;
       __m256i acc[kRows][kVectors];
       for (int r = 0; r < kRows; r++) {
         const int32_t sum = total(sums + r * num_sums, sums_per_group);
         set_all(acc, r, -kZero * sum);
-        if (kMin) add_scaled(w, _mm256_set1_epi32(sum), y[r]);
+        if (kMin) add_mins(w, static_cast<float>(sum) * row_scales[r * num_groups + g], y[r]);
       }
       if (kMin) w += kBlockRows * 2;
       dot<Weights, kRows>(w, q, cols, group, acc);
       w += group / Weights::kCols * 128;
-      for (int r = 0; r < kRows; r++) add_scaled(scales, acc[r], y[r]);
+      for (int r = 0; r < kRows; r++)
+        add_scaled(scales, row_scales[r * num_groups + g], acc[r], y[r]);
     }
-    store_tile<kRows>(t, y, t.a.scales + t.row);
+    store_tile<kRows>(t, y, nullptr);
   }
 
-  static void add_scaled(const uint8_t* scales, __m256i sum, __m256 (&y)[kVectors]) {
-    const __m256i sums[kVectors] = {sum, sum, sum, sum};
-    add_scaled(scales, sums, y);
-  }
-  static void add_scaled(const uint8_t* scales, const __m256i (&sums)[kVectors],
-                         __m256 (&y)[kVectors]) {
+  static void add_mins(const uint8_t* mins, float row_sum, __m256 (&y)[kVectors]) {
     for (int v = 0; v < kVectors; v++)
-      y[v] = _mm256_fmadd_ps(load_float16(scales + v * 16), _mm256_cvtepi32_ps(sums[v]), y[v]);
+      y[v] = _mm256_fmadd_ps(load_float16(mins + v * 16), _mm256_set1_ps(row_sum), y[v]);
+  }
+  static void add_scaled(const uint8_t* scales, float row_scale, const __m256i (&sums)[kVectors],
+                         __m256 (&y)[kVectors]) {
+    for (int v = 0; v < kVectors; v++) {
+      const __m256 scale = _mm256_mul_ps(load_float16(scales + v * 16), _mm256_set1_ps(row_scale));
+      y[v] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sums[v]), y[v]);
+    }
   }
 };
 

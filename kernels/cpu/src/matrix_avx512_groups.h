@@ -12,7 +12,7 @@ namespace {
 // which adds a group's products to acc.
 struct Group8 {
   static constexpr int kShift = 7;
-  static constexpr int kPrefetchRows = kDensePrefetchRows;
+  static constexpr int kPrefetchRows = 4;
   static constexpr bool kMin = false;
 
   template <int kRows, class Ahead>
@@ -74,14 +74,16 @@ struct GroupTile {
     constexpr int64_t kHeaderBytes = kBlockRows * (Format::kMin ? 4 : 2);
     const int64_t cols = t.w.cols, group = t.w.group;
     const int64_t num_sums = cols / kSumCols, sums_per_group = group / kSumCols;
+    const int64_t num_groups = cols / group;
     const int32_t* sums = t.a.sums + t.row * num_sums;
+    const float* row_scales = t.a.scales + t.row * num_groups;
     RowBytes<kRows> a(t.a.int8 + t.row * cols, cols);
     const uint8_t* w = t.block;
     Prefetcher<kRows, Format::kPrefetchRows> ahead(t);
     __m512 y[kRows][2];
     for (auto& row : y) row[0] = row[1] = _mm512_setzero_ps();
 
-    for (int64_t g = 0; g < cols / group; g++, sums += sums_per_group) {
+    for (int64_t g = 0; g < num_groups; g++, sums += sums_per_group) {
       const __m512 scale[2] = {load_float16(w), load_float16(w + 32)};
       __m512 min[2];
       if (Format::kMin) {
@@ -98,8 +100,10 @@ struct GroupTile {
           sum = _mm512_add_epi32(sum, _mm512_set1_epi32(sums[r * num_sums + 1]));
         const __m512i zero = _mm512_setzero_si512();
         if (Format::kMin) {
-          y[r][0] = _mm512_fmadd_ps(min[0], _mm512_cvtepi32_ps(sum), y[r][0]);
-          y[r][1] = _mm512_fmadd_ps(min[1], _mm512_cvtepi32_ps(sum), y[r][1]);
+          const __m512 row_sum = _mm512_mul_ps(_mm512_cvtepi32_ps(sum),
+                                               _mm512_set1_ps(row_scales[r * num_groups + g]));
+          y[r][0] = _mm512_fmadd_ps(min[0], row_sum, y[r][0]);
+          y[r][1] = _mm512_fmadd_ps(min[1], row_sum, y[r][1]);
           acc[r][0] = acc[r][1] = zero;
         } else {
           acc[r][0] = acc[r][1] = _mm512_sub_epi32(zero, _mm512_slli_epi32(sum, Format::kShift));
@@ -108,11 +112,14 @@ struct GroupTile {
       Format::template dot<kRows>(w, a, group, ahead, acc);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; r++) {
-        y[r][0] = _mm512_fmadd_ps(scale[0], _mm512_cvtepi32_ps(acc[r][0]), y[r][0]);
-        y[r][1] = _mm512_fmadd_ps(scale[1], _mm512_cvtepi32_ps(acc[r][1]), y[r][1]);
+        const __m512 row_scale = _mm512_set1_ps(row_scales[r * num_groups + g]);
+        y[r][0] = _mm512_fmadd_ps(_mm512_mul_ps(scale[0], row_scale), _mm512_cvtepi32_ps(acc[r][0]),
+                                  y[r][0]);
+        y[r][1] = _mm512_fmadd_ps(_mm512_mul_ps(scale[1], row_scale), _mm512_cvtepi32_ps(acc[r][1]),
+                                  y[r][1]);
       }
     }
-    store_tile<kRows>(t, y, t.a.scales + t.row);
+    store_tile<kRows>(t, y, nullptr);
   }
 };
 

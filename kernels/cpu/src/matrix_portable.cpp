@@ -85,7 +85,7 @@ void multiply_int8(const PackedMatrix& w, const uint8_t* block, const int8_t* q,
 }
 
 void multiply_groups(const PackedMatrix& w, const uint8_t* block, const int8_t* q,
-                     const int32_t* sums, float (&y)[kBlockRows]) {
+                     const int32_t* sums, const float* row_scales, float (&y)[kBlockRows]) {
   for (float& sum : y) sum = 0.0f;
   for (int64_t g = 0; g < w.cols / w.group; g++, q += w.group) {
     const Group group(w, block, g);
@@ -98,10 +98,11 @@ void multiply_groups(const PackedMatrix& w, const uint8_t* block, const int8_t* 
       int32_t sum = 0;
       for (int i = 0; i < w.group / kSumCols; i++) sum += *sums++;
       for (int n = 0; n < kBlockRows; n++)
-        y[n] = std::fma(float16_at(group.mins, n), static_cast<float>(sum), y[n]);
+        y[n] = std::fma(float16_at(group.mins, n), static_cast<float>(sum) * row_scales[g], y[n]);
     }
     for (int n = 0; n < kBlockRows; n++)
-      y[n] = std::fma(float16_at(group.scales, n), static_cast<float>(dots[n]), y[n]);
+      y[n] =
+          std::fma(float16_at(group.scales, n) * row_scales[g], static_cast<float>(dots[n]), y[n]);
   }
 }
 
@@ -116,8 +117,9 @@ void multiply(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first
     else if (w.format == kFormatInt8)
       multiply_int8(w, data, a.int8 + row * w.cols, y);
     else
-      multiply_groups(w, data, a.int8 + row * w.cols, a.sums + row * (w.cols / kSumCols), y);
-    const float scale = is_integer(w.format) ? a.scales[row] : 1.0f;
+      multiply_groups(w, data, a.int8 + row * w.cols, a.sums + row * (w.cols / kSumCols),
+                      a.scales + row * (w.cols / w.group), y);
+    const float scale = w.format == kFormatInt8 ? a.scales[row] : 1.0f;
     for (int n = 0; n < kBlockRows; n++) {
       float value = y[n] * scale;
       if (bias != nullptr) value += bias[n];

@@ -18,9 +18,11 @@ struct RowKernels {
   void (*rotate)(const float* x, int64_t padded, float* out);
   // Rounds to nearest, ties to even.
   void (*to_bfloat16)(const float* x, int64_t padded, BFloat16* out);
-  // x ≈ scale · q with scale = max |x| / 127, q rounded to nearest; `sums` as in Rows. Where a
-  // value is not finite, scale is NaN, so that the fault is not lost.
-  void (*quantize)(const float* x, int64_t padded, int8_t* q, float* scale, int32_t* sums);
+  // x ≈ scale · q with scale = max |x| / 127 for each `group` floats, q rounded to nearest;
+  // `scales` and `sums` as in Rows. Where a value is not finite, its scale is NaN, so that no fault
+  // is lost.
+  void (*quantize)(const float* x, int64_t padded, int64_t group, int8_t* q, float* scales,
+                   int32_t* sums);
   // out = act(gate) · up, over kBlockRows floats each.
   void (*silu_mul)(const float* gate, const float* up, float* out);
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* out);

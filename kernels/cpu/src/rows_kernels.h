@@ -50,22 +50,22 @@ static void to_bfloat16(const float* x, int64_t padded, BFloat16* out) {
   for (int64_t i = 0; i < padded; i++) store_as(x[i], out + i);
 }
 
+// One group; returns its scale.
 template <class V>
-static void quantize(const float* x, int64_t padded, int8_t* q, float* scale, int32_t* sums) {
+static inline float quantize_group(const float* x, int64_t count, int8_t* q, int32_t* sums) {
   using F = typename V::F;
   F largest = V::set1(0.0f), faults = V::set1(0.0f);
-  for (int64_t i = 0; i < padded; i += V::kLanes) {
+  for (int64_t i = 0; i < count; i += V::kLanes) {
     const F value = V::load(x + i);
     largest = V::max(V::abs(value), largest);
     faults = V::fma(value, V::set1(0.0f), faults);
   }
   const float max = reduce_max<V>(largest);
   const float inverse = max > 0.0f ? 127.0f / max : 0.0f;
-  *scale = max / 127.0f + reduce_add<V>(faults);
   // Adding 1.5 · 2^23 leaves the nearest integer in the low bits.
   constexpr float kShift = 12582912.0f;
   constexpr int32_t kShiftBits = 0x4b400000;
-  for (int64_t i = 0; i < padded; i += kSumCols) {
+  for (int64_t i = 0; i < count; i += kSumCols) {
     int32_t sum = 0;
     for (int64_t j = i; j < i + kSumCols; j++) {
       const float shifted = x[j] * inverse + kShift;
@@ -77,6 +77,14 @@ static void quantize(const float* x, int64_t padded, int8_t* q, float* scale, in
     }
     sums[i / kSumCols] = sum;
   }
+  return max / 127.0f + reduce_add<V>(faults);
+}
+
+template <class V>
+static void quantize(const float* x, int64_t padded, int64_t group, int8_t* q, float* scales,
+                     int32_t* sums) {
+  for (int64_t c = 0; c < padded; c += group)
+    *scales++ = quantize_group<V>(x + c, group, q + c, sums + c / kSumCols);
 }
 
 template <class V>
