@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
   int64_t max_rows = 1;
   for (const auto& text : rows) max_rows = std::max<int64_t>(max_rows, std::stoll(text));
   const Activations a{allocate(max_rows * 1536 * 2),
-                      reinterpret_cast<float*>(allocate(max_rows * 4)),
+                      reinterpret_cast<float*>(allocate(max_rows * 1536 / 8)),
                       reinterpret_cast<int32_t*>(allocate(max_rows * 1536 / 8)),
                       reinterpret_cast<float*>(allocate(max_rows * 3072 * 4))};
   std::memset(a.sums, 0, static_cast<size_t>(max_rows * 1536 / 8));
