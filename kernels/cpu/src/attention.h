@@ -8,6 +8,7 @@
 //   bfloat16   K [head_dim/2][16 tokens][2]       V [16/2 tokens][dims][2]
 //   int8       K scale float32 [16] · [head_dim/4][16 tokens][4] uint8      k = scale · (u - 128)
 //              V scale float32 [16] · [16/4 tokens][dims][4] int8           v = scale · s
+//              where k is rotated (rotation.h)
 //
 // `dims` is head_dim padded to a multiple of 16. So tokens lie side by side in the lanes of a
 // vector where scores are made, dimensions where values are summed, and neighbours that a

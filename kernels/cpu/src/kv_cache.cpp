@@ -2,20 +2,22 @@
 
 #include "attention.h"
 #include "bfloat16.h"
+#include "rotation.h"
 
 namespace octavo {
 namespace {
 
+// Rows are rounded as a whole, in vectors, and then spread.
 void write_bfloat16(const KvCache& cache, uint8_t* piece, int64_t token, const float* key,
                     const float* value) {
-  auto* k = reinterpret_cast<BFloat16*>(piece) + token * 2;
-  for (int64_t d = 0; d < cache.head_dim; d += 2) {
-    store_as(key[d], k + d * kPiece);
-    store_as(key[d + 1], k + d * kPiece + 1);
-  }
+  BFloat16 row[kMaxHeadDim];
+  for (int64_t d = 0; d < cache.head_dim; d++) store_as(key[d], row + d);
+  uint8_t* k = piece + token * 4;
+  for (int64_t d = 0; d < cache.head_dim; d += 2) memcpy(k + d / 2 * 64, row + d, 4);
+  for (int64_t d = 0; d < cache.head_dim; d++) store_as(value[d], row + d);
   auto* v = reinterpret_cast<BFloat16*>(piece + cache.k_bytes) +
             token / 2 * (2 * cache.padded_dim) + token % 2;
-  for (int64_t d = 0; d < cache.head_dim; d++) store_as(value[d], v + 2 * d);
+  for (int64_t d = 0; d < cache.head_dim; d++) v[2 * d] = row[d];
 }
 
 // The scale of a row: its largest magnitude is 127 of it. Not finite if the row is not.
@@ -36,19 +38,25 @@ int32_t nearest(float x) {
   return bits - 0x4b400000;
 }
 
-void write_int8(const KvCache& cache, uint8_t* piece, int64_t token, const float* key,
+void write_int8(const KvCache& cache, uint8_t* piece, int64_t token, const float* plain_key,
                 const float* value) {
+  float key[kMaxHeadDim];
+  memcpy(key, plain_key, sizeof(float) * cache.head_dim);
+  rotate(key, cache.head_dim);
   const float k_scale = scale_of(key, cache.head_dim), v_scale = scale_of(value, cache.head_dim);
   memcpy(piece + token * 4, &k_scale, 4);
   memcpy(piece + cache.k_bytes + token * 4, &v_scale, 4);
   const float k_inverse = k_scale > 0.0f ? 1.0f / k_scale : 0.0f;
   const float v_inverse = v_scale > 0.0f ? 1.0f / v_scale : 0.0f;
+  uint8_t row[kMaxHeadDim];
+  for (int64_t d = 0; d < cache.head_dim; d++)
+    row[d] = static_cast<uint8_t>(128 + nearest(key[d] * k_inverse));
   uint8_t* k = piece + 64 + token * 4;
+  for (int64_t d = 0; d < cache.head_dim; d += 4) memcpy(k + d * 16, row + d, 4);
   for (int64_t d = 0; d < cache.head_dim; d++)
-    k[d / 4 * 64 + d % 4] = static_cast<uint8_t>(128 + nearest(key[d] * k_inverse));
+    row[d] = static_cast<uint8_t>(nearest(value[d] * v_inverse));
   uint8_t* v = piece + cache.k_bytes + 64 + token / 4 * (4 * cache.padded_dim) + token % 4;
-  for (int64_t d = 0; d < cache.head_dim; d++)
-    v[4 * d] = static_cast<uint8_t>(nearest(value[d] * v_inverse));
+  for (int64_t d = 0; d < cache.head_dim; d++) v[4 * d] = row[d];
 }
 
 }  // namespace

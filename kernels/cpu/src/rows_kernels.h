@@ -117,8 +117,17 @@ static void softcap(float* x, int64_t padded, float cap) {
     V::store(x + i, V::mul(factor, tanh<V>(V::mul(V::load(x + i), inverse))));
 }
 
+// Written out in vectors, since a compiler cannot know that the halves do not overlap.
+template <class V>
 static void rope(float* x, const float* cos, const float* sin, int64_t half) {
-  for (int64_t i = 0; i < half; i++) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= half; i += V::kLanes) {
+    const auto a = V::load(x + i), b = V::load(x + i + half);
+    const auto c = V::load(cos + i), s = V::load(sin + i);
+    V::store(x + i, V::sub(V::mul(a, c), V::mul(b, s)));
+    V::store(x + i + half, V::add(V::mul(b, c), V::mul(a, s)));
+  }
+  for (; i < half; i++) {
     const float a = x[i], b = x[i + half];
     x[i] = a * cos[i] - b * sin[i];
     x[i + half] = b * cos[i] + a * sin[i];
@@ -132,7 +141,7 @@ static void add(float* x, const float* y, int64_t padded) {
 template <class V>
 constexpr RowKernels row_kernels_of() {
   return {rms_norm<V>,      rotate<V>,  to_bfloat16, quantize<V>, silu_mul<V>,
-          gelu_tanh_mul<V>, softcap<V>, rope,        add};
+          gelu_tanh_mul<V>, softcap<V>, rope<V>,     add};
 }
 
 }  // namespace octavo
