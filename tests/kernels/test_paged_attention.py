@@ -38,13 +38,31 @@ def cpu_attention(batch: PagedBatch, dtype: str = "bfloat16", **how: object) -> 
 
 
 def int8_rounded(batch: PagedBatch) -> PagedBatch:
-    """The batch with the keys and values that an int8 cache has in place of its own."""
+    """The batch with the keys and values that an int8 cache has in place of its own.
+
+    Keys are rounded in rotated form, where the rotation's run lengths are powers of two.
+    """
 
     def rounded(cache: torch.Tensor) -> torch.Tensor:
         scale = cache.abs().amax(-1, keepdim=True) / 127
         return torch.round(cache * (1 / scale)) * scale
 
-    return replace(batch, k_cache=rounded(batch.k_cache), v_cache=rounded(batch.v_cache))
+    rotation = key_rotation(batch.k_cache.shape[-1])
+    keys = rounded(batch.k_cache @ rotation) @ rotation
+    return replace(batch, k_cache=keys, v_cache=rounded(batch.v_cache))
+
+
+def key_rotation(head_dim: int) -> torch.Tensor:
+    """The symmetric matrix of rotation.h: Walsh-Hadamard over the largest runs that fit."""
+    runs = []
+    while head_dim > 0:
+        order = head_dim.bit_length() - 1
+        run = torch.ones(1, 1)
+        for _ in range(order):
+            run = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]) / 2**0.5, run)
+        runs.append(run)
+        head_dim -= 2**order
+    return torch.block_diag(*runs)
 
 
 def expected_of(batch: PagedBatch, dtype: str, **how: object) -> torch.Tensor:
@@ -79,8 +97,8 @@ def ragged_case(
 
 def tolerance(isa: str, dtype: str) -> dict[str, float]:
     """Beyond what the cache's dtype costs."""
-    if dtype == "int8":  # queries are rounded to 15 bits and weights to 14, or neither
-        return {"rtol": 1e-3, "atol": 5e-4 if isa.startswith("avx512") else 2e-5}
+    if dtype == "int8":  # queries have 15 bits and weights 14; a key may round to its neighbour
+        return {"rtol": 1e-3, "atol": 2e-3}
     if isa == "avx512bf16":  # queries and weights are rounded to 8 bits, 2⁻⁹ at most
         return {"rtol": 2**-7, "atol": 8e-3}
     return {"rtol": 1e-5, "atol": 5e-6}
@@ -211,6 +229,17 @@ def test_an_int8_cache_costs_little(isa: str) -> None:
 
     exact = reference_attention(*batch.arguments(), **PLAIN)
     assert (result - exact).norm() < 0.015 * exact.norm()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_an_int8_cache_bears_a_dimension_of_keys_larger_than_the_others(isa: str) -> None:
+    batch = paged_batch([(1, 300)])
+    batch.k_cache[..., 7] += 100
+
+    result = cpu_attention(batch, "int8", **PLAIN, isa=isa)
+
+    exact = reference_attention(*batch.arguments(), **PLAIN)
+    assert (result - exact).norm() < 0.1 * exact.norm()
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention_block.h"
+#include "rotation.h"
 
 namespace octavo {
 namespace {
@@ -13,6 +14,7 @@ struct Bf16Lanes {
   static constexpr int kPer = 2;
   static constexpr int kScales = 0;  // bytes before a piece's first row
   static constexpr bool kHideUnusedValues = true;
+  static constexpr bool kRotated = false;
 
   static void take_apart(const uint8_t* p, typename V::F (&x)[kPer], bool) {
     const typename V::F lanes = V::load(reinterpret_cast<const float*>(p));
@@ -27,6 +29,7 @@ struct Int8Lanes {
   static constexpr int kPer = 4;
   static constexpr int kScales = 4 * kPiece;
   static constexpr bool kHideUnusedValues = false;
+  static constexpr bool kRotated = true;
 
   static void take_apart(const uint8_t* p, typename V::F (&x)[kPer], bool key) {
     V::split_bytes(V::load(reinterpret_cast<const float*>(p)), key, x);
@@ -52,6 +55,7 @@ struct FloatDot {
 
   static void load_query(const float* query, int dim, float factor, int row, Queries& queries) {
     for (int d = 0; d < dim; d++) queries.rows[row][d] = query[d] * factor;
+    if constexpr (Lanes::kRotated) rotate(queries.rows[row], dim);
   }
 
   // scores[r][t] for the tokens of `count` pieces.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "attention_avx512_common.h"
+#include "rotation.h"
 
 namespace octavo {
 namespace {
@@ -38,14 +39,11 @@ struct VnniDot {
   };
 
   static void load_query(const float* query, int dim, float factor, int row, Queries& queries) {
-    const __m512 f = _mm512_set1_ps(factor);
-    const auto load = [=](int d) {
-      const __mmask16 mask = dim - d < 16 ? 0xff : 0xffff;
-      return _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, query + d), f);
-    };
+    alignas(64) float rotated[kMaxHeadDim + 16];
+    rotate_query(query, dim, factor, rotated);
     __m512 largest = _mm512_setzero_ps(), faults = _mm512_setzero_ps();
     for (int d = 0; d < dim; d += 16) {
-      const __m512 q = load(d);
+      const __m512 q = _mm512_load_ps(rotated + d);
       largest = _mm512_max_ps(largest, _mm512_abs_ps(q));
       faults = _mm512_fmadd_ps(q, _mm512_setzero_ps(), faults);
     }
@@ -53,7 +51,7 @@ struct VnniDot {
     const __m512 inverse = _mm512_set1_ps(max > 0.0f ? kQueryRange / max : 0.0f);
     __m512i sum = _mm512_setzero_si512();
     for (int d = 0; d < dim; d += 16) {
-      const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(load(d), inverse));
+      const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(rotated + d), inverse));
       const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
       const __m512i low = _mm512_sub_epi32(q, _mm512_slli_epi32(high, 7));
       store_bytes(high, queries.high[row] + d);
@@ -123,6 +121,35 @@ struct VnniDot {
   }
 
 private:
+  // rotate() in registers, of query · factor; zeros follow up to a whole vector.
+  static void rotate_query(const float* query, int dim, float factor, float* out) {
+    for (int begin = 0, run; begin < dim; begin += run) {
+      run = rotation_run(dim - begin);
+      const __m512 f = _mm512_set1_ps(factor * rotation_factor(run));
+      const __mmask16 mask = run == 8 ? 0xff : 0xffff;
+      for (int d = begin; d < begin + run; d += 16) {
+        __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, query + d), f);
+        x = butterfly(x, _mm512_permute_ps(x, 0xb1), 0xaaaa);
+        x = butterfly(x, _mm512_permute_ps(x, 0x4e), 0xcccc);
+        x = butterfly(x, _mm512_shuffle_f32x4(x, x, 0xb1), 0xf0f0);
+        if (run > 8) x = butterfly(x, _mm512_shuffle_f32x4(x, x, 0x4e), 0xff00);
+        _mm512_store_ps(out + d, x);
+      }
+      for (int half = 16; half < run; half *= 2)
+        for (int i = begin; i < begin + run; i += 2 * half)
+          for (int j = i; j < i + half; j += 16) {
+            const __m512 a = _mm512_load_ps(out + j), b = _mm512_load_ps(out + j + half);
+            _mm512_store_ps(out + j, _mm512_add_ps(a, b));
+            _mm512_store_ps(out + j + half, _mm512_sub_ps(a, b));
+          }
+    }
+  }
+
+  // x + other, but other - x in the lanes of the upper halves.
+  static __m512 butterfly(__m512 x, __m512 other, __mmask16 upper) {
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, other), upper, other, x);
+  }
+
   // Sums of high and of low bytes fill up to 24 registers.
   static constexpr int wide(int rows) { return rows <= 3 ? 4 : rows <= 6 ? 2 : 1; }
 
