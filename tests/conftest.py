@@ -76,8 +76,8 @@ def _gemma3_part(number: int) -> Path:
 def server(
     smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
-    """The real server with SmolLM2 as `smollm2`, in float32 so that answers compare exactly."""
+    """The real server with SmolLM2 as `smollm2`, in the checkpoint's own bfloat16."""
     log = tmp_path_factory.mktemp("server") / "log"
-    args = ("--dtype", "float32", "--served-model-name", "smollm2", "--max-model-len", "2048")
+    args = ("--served-model-name", "smollm2", "--max-model-len", "2048")
     with running_server(smollm2_checkpoint, *args, log=log) as running:
         yield running

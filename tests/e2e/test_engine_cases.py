@@ -22,7 +22,7 @@ def narrow(
 ) -> Iterator[RunningServer]:
     """As `server`, with steps of 32 tokens and so few blocks that requests are preempted."""
     log = tmp_path_factory.mktemp("narrow") / "log"
-    args = ("--dtype=float32", "--max-model-len=512", "--num-gpu-blocks-override=44")
+    args = ("--max-model-len=512", "--num-gpu-blocks-override=44")
     steps = ("--max-num-batched-tokens=32", "--max-num-seqs=20")
     with running_server(smollm2_checkpoint, *args, *steps, log=log) as running:
         yield running

@@ -17,7 +17,7 @@ from tests.support.tiny_models import make_tiny
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
     model = tmp_path_factory.mktemp("offline") / "model"
     make_tiny("llama", model)
-    with LLM(str(model), dtype="float32") as llm:
+    with LLM(str(model), dtype="bfloat16") as llm:
         yield llm
 
 
@@ -70,7 +70,7 @@ def test_unequal_numbers_of_prompts_and_params_are_refused(llm: LLM) -> None:
 
 def test_closing_ends_the_engine(tmp_path: Path) -> None:
     make_tiny("llama", tmp_path / "model")
-    llm = LLM(str(tmp_path / "model"), dtype="float32")
+    llm = LLM(str(tmp_path / "model"), dtype="bfloat16")
     (engine,) = (p for p in psutil.Process().children() if str(tmp_path) in " ".join(p.cmdline()))
 
     llm.close()

@@ -18,8 +18,8 @@ NUM_WINDOWS, WINDOW_TOKENS = 4, 256
 
 
 @pytest.fixture(scope="module")
-def windows(server: RunningServer) -> list[list[int]]:
-    tokens = asyncio.run(tokenize(server.grpc_target, texts.code().content))
+def windows(float32_server: RunningServer) -> list[list[int]]:
+    tokens = asyncio.run(tokenize(float32_server.grpc_target, texts.code().content))
     return cut(tokens, WINDOW_TOKENS, NUM_WINDOWS)
 
 
@@ -33,10 +33,15 @@ def _score(server: RunningServer, windows: list[list[int]]) -> Scores:
     return asyncio.run(score(server.grpc_target, windows, 1, len(windows), lambda: None))
 
 
+@pytest.fixture(scope="module")
+def bf16(server: RunningServer, windows: list[list[int]]) -> Scores:
+    return _score(server, windows)
+
+
 def test_float32_scores_are_those_of_transformers(
-    server: RunningServer, windows: list[list[int]], expected: Scores
+    float32_server: RunningServer, windows: list[list[int]], expected: Scores
 ) -> None:
-    scores = _score(server, windows)
+    scores = _score(float32_server, windows)
 
     assert scores.token_logprobs.shape == (NUM_WINDOWS, WINDOW_TOKENS - 1)
     assert scores.token_logprobs == pytest.approx(expected.token_logprobs, abs=1e-3)
@@ -44,12 +49,19 @@ def test_float32_scores_are_those_of_transformers(
 
 
 def test_bf16_perplexity_is_within_half_a_percent_of_float32(
-    smollm2_checkpoint: Path, windows: list[list[int]], expected: Scores, tmp_path: Path
+    bf16: Scores, expected: Scores
 ) -> None:
-    flags = ("--dtype", "bfloat16", "--max-model-len", str(WINDOW_TOKENS + 1))
+    assert abs(change(bf16, expected).percent) < 0.5
+    assert not np.array_equal(bf16.token_logprobs, expected.token_logprobs)
+
+
+def test_int8_weights_change_perplexity_by_less_than_a_percent(
+    smollm2_checkpoint: Path, windows: list[list[int]], bf16: Scores, tmp_path: Path
+) -> None:
+    flags = ("--quantization", "int8", "--max-model-len", str(WINDOW_TOKENS + 1))
 
     with running_server(smollm2_checkpoint, *flags, log=tmp_path / "log") as server:
-        scores = _score(server, windows)
+        int8 = _score(server, windows)
 
-    assert abs(change(scores, expected).percent) < 0.5
-    assert not np.array_equal(scores.token_logprobs, expected.token_logprobs)
+    assert abs(change(int8, bf16).percent) < 1
+    assert not np.array_equal(int8.token_logprobs, bf16.token_logprobs)

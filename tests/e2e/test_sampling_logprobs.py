@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tests.support.public_api import CHAT, COMPLETIONS, Answer, PublicApi, chat_body
+from tests.support.server import RunningServer
 
 RIVERS = "Rivers flow down to the"
 MULTI_BYTE = "Repeat exactly: 🙂🎉 访问 ďábel"
@@ -168,6 +169,14 @@ def test_a_seed_repeats_an_answer_and_choices_differ(api: PublicApi) -> None:
 
 
 @pytest.fixture(scope="module")
+def exact(float32_server: RunningServer) -> Iterator[PublicApi]:
+    """A client of a server that computes as the reference does."""
+    client = PublicApi(float32_server)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
 def reference(smollm2_checkpoint: Path) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(smollm2_checkpoint, dtype=torch.float32).eval()
 
@@ -202,35 +211,29 @@ def _bias(logits: torch.Tensor, prompt: list[int], output: list[int]) -> None:
     ids=["presence", "frequency", "repetition", "bias"],
 )
 def test_edits_of_logits_are_those_over_transformers_logits(
-    api: PublicApi,
+    exact: PublicApi,
     reference: PreTrainedModel,
     options: dict,
     edit: Callable[[torch.Tensor, list[int], list[int]], None],
 ) -> None:
-    answer = api.complete(
-        "blue blue blue", max_tokens=8, ignore_eos=True, return_token_ids=True, **options
-    )
+    body = {"max_tokens": 8, "ignore_eos": True, "return_token_ids": True}
 
-    (choice,) = answer.choices
-    prompt, output = choice.prompt_token_ids, []
-    for _ in range(8):
-        with torch.inference_mode():
-            logits = reference(torch.tensor([prompt + output])).logits[0, -1]
-            edit(logits, prompt, output)
-            output.append(int(logits.argmax()))
-    assert choice.token_ids == output
-    assert (
-        output
-        != api.complete("blue blue blue", max_tokens=8, ignore_eos=True, return_token_ids=True)
-        .choices[0]
-        .token_ids
-    )
+    (choice,) = exact.complete("blue blue blue", **body, **options).choices
+    (plain,) = exact.complete("blue blue blue", **body).choices
+
+    prompt, output = choice.prompt_token_ids, choice.token_ids
+    with torch.inference_mode():
+        rows = reference(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
+        for step, logits in enumerate(rows):
+            edit(logits, prompt, output[:step])
+    assert output == rows.argmax(-1).tolist()
+    assert output != plain.token_ids
 
 
 def test_log_probabilities_are_those_of_transformers_before_any_edit(
-    api: PublicApi, reference: PreTrainedModel
+    exact: PublicApi, reference: PreTrainedModel
 ) -> None:
-    answer = api.complete(
+    answer = exact.complete(
         "blue blue blue",
         max_tokens=1,
         echo=True,
