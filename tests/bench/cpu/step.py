@@ -25,7 +25,7 @@ from kernels.cpu.backend import CpuBackend
 from tests.bench.cpu.machine import Roof
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy.typing as npt
 
     from kernels.cpu.decoder import CpuDecoder
 
@@ -60,7 +60,7 @@ class Sequences:
             query_start_loc=starts.astype(np.int32),
             seq_lens=np.full(count, self._length, np.int32),
             block_tables=self._tables,
-            picks=_greedy(starts[1:] - 1 if pick else ()),
+            picks=_greedy(starts[1:] - 1 if pick else starts[:0]),
             logits_rows=np.zeros(0, np.int32),
         )
         start = time.perf_counter()
@@ -68,10 +68,10 @@ class Sequences:
         return time.perf_counter() - start
 
 
-def _greedy(rows: Sequence[int]) -> PickInputs:
+def _greedy(rows: npt.NDArray[np.int64]) -> PickInputs:
     zeros = np.zeros(len(rows))
     none = np.zeros(len(rows), np.int32)
-    return PickInputs(np.array(rows, np.int32), zeros, none, zeros + 1, zeros, zeros)
+    return PickInputs(rows.astype(np.int32), zeros, none, zeros + 1, zeros, zeros)
 
 
 @click.command()
