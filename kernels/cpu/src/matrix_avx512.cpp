@@ -28,7 +28,7 @@ struct BFloat16Tile {
     for (auto& row : acc) row[0] = row[1] = _mm512_setzero_ps();
     RowBytes<kRows> a(t.a.bf16 + t.row * cols, cols * int64_t{sizeof(BFloat16)});
     const uint8_t* w = t.block;
-    Prefetcher<kRows, kDensePrefetchRows> ahead(t);
+    Prefetcher<(kRows >= kDensePrefetchRows)> ahead(t);
     dot_steps<Dot, kRows>(w, a, cols / 2, ahead, acc);
     store_tile<kRows>(t, acc, nullptr);
   }
@@ -48,7 +48,7 @@ struct Int8Tile {
           _mm512_set1_epi32(-128 * total(t.a.sums + (t.row + r) * num_sums, num_sums));
     RowBytes<kRows> a(t.a.int8 + t.row * cols, cols);
     const uint8_t* w = t.block + kBlockRows * sizeof(float);
-    Prefetcher<kRows, kDensePrefetchRows> ahead(t);
+    Prefetcher<(kRows >= kDensePrefetchRows)> ahead(t);
     dot_steps<Int8Dot, kRows>(w, a, cols / 4, ahead, acc);
 
     const float* scales = reinterpret_cast<const float*>(t.block);

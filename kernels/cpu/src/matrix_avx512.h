@@ -46,17 +46,17 @@ private:
   int64_t stride_;
 };
 
-// What a tile of kRows rows prefetches, if it does (from kMinRows on): from memory into the
-// second-level cache where Tile::prefetch says, and from there into the first-level cache shortly
-// before it is read. The numbers are the best of those measured on Zen 4, whose own prefetchers do
-// better alone where a tile has less arithmetic.
-template <int kRows, int kMinRows>
+// What a tile prefetches, if kOn: weights from memory into the second-level cache where
+// Tile::prefetch says, and from there into the first-level cache shortly before they are read. The
+// numbers are the best of those measured on Zen 4, whose own prefetchers do better alone where a
+// lone tile has little arithmetic.
+template <bool kOn>
 class Prefetcher {
 public:
   explicit Prefetcher(const Tile& t) : ahead_(t.prefetch), step_(t.prefetch_step) {}
   // For the two cache lines at w.
   void step(const uint8_t* w) {
-    if (kRows < kMinRows) return;
+    if (!kOn) return;
     _mm_prefetch(reinterpret_cast<const char*>(w + kNearBytes), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(w + kNearBytes + 64), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
@@ -65,7 +65,7 @@ public:
   }
   // For `bytes`, at most two cache lines, that a group begins with.
   void skip(int64_t bytes) {
-    if (kRows < kMinRows) return;
+    if (!kOn) return;
     _mm_prefetch(reinterpret_cast<const char*>(ahead_), _MM_HINT_T1);
     ahead_ += bytes * step_ / 128;
   }
@@ -76,6 +76,7 @@ private:
   int64_t step_;
 };
 
+// A lone tile of fewer rows leaves prefetching to the hardware. Of several tiles none has fewer.
 constexpr int kDensePrefetchRows = 6;
 
 // Adds to acc[r][v] the dot products of rows with 32 outputs over `steps` steps, in order.

@@ -8,11 +8,11 @@ namespace octavo {
 namespace {
 
 // Of each: kShift, log2 of what counts as zero among the stored weights (or 0: nothing does), kMin,
-// whether a minimum follows the scales, kPrefetchRows, the fewest rows that prefetch, and dot(),
-// which adds a group's products to acc.
+// whether a minimum follows the scales, kPrefetchRows, the fewest rows of a lone tile that
+// prefetches, and dot(), which adds a group's products to acc.
 struct Group8 {
   static constexpr int kShift = 7;
-  static constexpr int kPrefetchRows = 4;
+  static constexpr int kPrefetchRows = 5;
   static constexpr bool kMin = false;
 
   template <int kRows, class Ahead>
@@ -71,6 +71,14 @@ struct GroupTile {
 
   template <int kRows>
   static void run(const Tile& t) {
+    if (t.num_tiles > 1)
+      compute<kRows, true>(t);
+    else
+      compute<kRows, (kRows >= Format::kPrefetchRows)>(t);
+  }
+
+  template <int kRows, bool kPrefetch>
+  static void compute(const Tile& t) {
     constexpr int64_t kHeaderBytes = kBlockRows * (Format::kMin ? 4 : 2);
     const int64_t cols = t.w.cols, group = t.w.group;
     const int64_t num_sums = cols / kSumCols, sums_per_group = group / kSumCols;
@@ -79,7 +87,7 @@ struct GroupTile {
     const float* row_scales = t.a.scales + t.row * num_groups;
     RowBytes<kRows> a(t.a.int8 + t.row * cols, cols);
     const uint8_t* w = t.block;
-    Prefetcher<kRows, Format::kPrefetchRows> ahead(t);
+    Prefetcher<kPrefetch> ahead(t);
     __m512 y[kRows][2];
     for (auto& row : y) row[0] = row[1] = _mm512_setzero_ps();
 

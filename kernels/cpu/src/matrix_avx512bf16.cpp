@@ -20,7 +20,7 @@ struct BFloat16Tile {
     for (auto& row : acc) row[0] = row[1] = _mm512_setzero_ps();
     RowBytes<kRows> a(t.a.bf16 + t.row * cols, cols * int64_t{sizeof(BFloat16)});
     const uint8_t* w = t.block;
-    Prefetcher<kRows, kDensePrefetchRows> ahead(t);
+    Prefetcher<(kRows >= kDensePrefetchRows)> ahead(t);
     dot_steps<BFloat16Dot, kRows>(w, a, cols / 2, ahead, acc);
     store_tile<kRows>(t, acc, nullptr);
   }

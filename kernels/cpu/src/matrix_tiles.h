@@ -20,6 +20,7 @@ struct Tile {
   float* out;
   int64_t out_stride;
   bool add;
+  int64_t num_tiles;  // of the call
   // For each two cache lines of the block that a kernel reads, it prefetches two here and goes on
   // by `prefetch_step` bytes.
   const uint8_t* prefetch;
@@ -47,8 +48,8 @@ void run_tiles(const PackedMatrix& w, int64_t block, const Rows& a, int64_t firs
   const uint8_t* data = w.block(block);
   const float* bias = w.bias == nullptr ? nullptr : w.bias + block * kBlockRows;
   const int64_t step = (128 + num_tiles - 1) / num_tiles;
-  Tile tile{w, data, bias, a, first_row, out, out_stride, add, data + kPrefetchBytes, step};
-  if (num_tiles > 1) tile.prefetch = data + w.block_bytes;
+  const uint8_t* ahead = num_tiles > 1 ? data + w.block_bytes : data + kPrefetchBytes;
+  Tile tile{w, data, bias, a, first_row, out, out_stride, add, num_tiles, ahead, step};
   for (int64_t t = 0; t < num_tiles; t++) {
     const int64_t rows = num_rows / num_tiles + (t < num_rows % num_tiles ? 1 : 0);
     kernels[rows - 1](tile);
