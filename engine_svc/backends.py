@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine_svc.config import ConfigError
+from kernels.backend import Precision
 from kernels.cpu.backend import CpuBackend
 
 if TYPE_CHECKING:
-    from kernels.backend import Backend, Precision
+    from kernels.backend import Backend
     from kernels.cpu.weight_cache import WeightCache
     from kernels.spec import DecoderSpec
+
+
+def has_kernels(spec: DecoderSpec, block_size: int) -> bool:
+    """Whether the C++ back end can run this model, in the type that it computes in."""
+    bfloat16 = Precision("bfloat16", weights="auto", kv_cache="auto")
+    return CpuBackend.unsupported(spec, bfloat16, block_size) is None
 
 
 def choose_backend(
@@ -23,11 +31,17 @@ def choose_backend(
     """The fastest back end that has this model in this precision.
 
     `cache` is for its packed weights. With it comes a notice for the operator where it is not the
-    C++ one: why not.
+    C++ one: why not. Raises ConfigError where torch is needed and not installed.
     """
     reason = CpuBackend.unsupported(spec, precision, block_size)
     if reason is None:
         return CpuBackend(threads, cache), None
-    from kernels.reference.backend import ReferenceBackend
-
+    try:
+        from kernels.reference.backend import ReferenceBackend
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigError(
+            f"this needs torch, which is not installed (pip install torch): {reason}"
+        ) from error
     return ReferenceBackend(threads), f"torch computes, which is several times slower: {reason}"

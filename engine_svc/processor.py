@@ -52,14 +52,21 @@ def computes_natively(dtype: str, root: Path = Path("/")) -> bool:
     return False
 
 
-def choose_dtype(asked: str, stored: str, root: Path = Path("/")) -> tuple[str, str | None]:
+def choose_dtype(
+    asked: str, stored: str, *, has_kernels: bool, root: Path = Path("/")
+) -> tuple[str, str | None]:
     """The type to compute in, and a notice where it is not what the weights are stored in.
 
     `asked` is "auto" or a type; `stored` is the checkpoint's type, or what its quantised weights
-    decode to.
+    decode to. `has_kernels`: the C++ back end can run the model, in bfloat16 on any processor.
     """
     if asked != "auto":
         return asked, None
+    if has_kernels and stored == "bfloat16":
+        return "bfloat16", None
+    if has_kernels and stored == "float16":
+        notice = "computing in bfloat16, which keeps 3 bits of mantissa less than stored float16; "
+        return "bfloat16", notice + "--dtype float16 computes in torch, several times slower"
     if stored in _NATIVE and not computes_natively(stored, root):
         return "float32", f"this processor has no native {stored}: computing in float32"
     return stored, None

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 from octavo.engine.v1 import engine_pb2 as pb
 
-from engine_svc.backends import choose_backend
+from engine_svc.backends import choose_backend, has_kernels
 from engine_svc.config import ConfigError
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
@@ -27,6 +27,7 @@ from engine_svc.memory import (
     plan_memory,
     summary_lines,
 )
+from engine_svc.models.errors import ModelError
 from engine_svc.packed_weights import packed_weights_cache
 from engine_svc.processor import choose_dtype, usable_cores
 from engine_svc.scheduling.kv_cache_manager import KVCacheManager
@@ -96,7 +97,10 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         available = available_memory(psutil.virtual_memory().available)
         plan = plan_memory(needs, available, _pool_request(settings, opened))
     with printer.loading("loading weights") as on_progress:
-        decoder = backend.load(opened.spec, opened.source, precision, on_progress)
+        try:
+            decoder = backend.load(opened.spec, opened.source, precision, on_progress)
+        except ValueError as error:  # a weight's shape, or a value in it, is wrong
+            raise ModelError(str(error)) from error
     with printer.phase("allocating KV"):
         decoder.allocate_kv(plan.num_blocks, plan.block_size)
     with printer.phase("warming up"):
@@ -151,7 +155,8 @@ def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str 
     if asked == "auto" and (weights in ("int8", "int4") or kv_cache == "int8"):
         # What computes with integers has bfloat16 between its matrices, on every processor.
         return Precision("bfloat16", weights, kv_cache), None
-    dtype, notice = choose_dtype(asked, stored)
+    kernels = has_kernels(opened.spec, settings.cache.block_size)
+    dtype, notice = choose_dtype(asked, stored, has_kernels=kernels)
     return Precision(dtype, weights, kv_cache), notice
 
 

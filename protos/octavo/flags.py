@@ -32,8 +32,9 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "type": click.Choice(["auto", "bfloat16", "float16", "half", "float32", "float"]),
             "default": "auto",
-            "help": "Type of activations, KV cache and dense weights. auto: the checkpoint's, or "
-            "float32 on a CPU without native 16-bit arithmetic.",
+            "help": "Type of activations, KV cache and dense weights. auto: float32 where the "
+            "checkpoint is in it, else bfloat16. In all but bfloat16 torch computes, several times "
+            "slower.",
         },
     ),
     (

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_svc.backends import choose_backend
+from engine_svc.backends import choose_backend, has_kernels
+from engine_svc.config import ConfigError
 from kernels.backend import Precision
 from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
 
@@ -36,6 +37,15 @@ def test_the_kernels_compute_what_they_can() -> None:
 
 
 @pytest.mark.parametrize(
+    ("head_dim", "block_size", "expected"), [(16, 16, True), (20, 16, False), (16, 8, False)]
+)
+def test_whether_there_are_kernels_depends_on_the_model(head_dim, block_size, expected) -> None:
+    spec = dataclasses.replace(SPEC, head_dim=head_dim)
+
+    assert has_kernels(spec, block_size) is expected
+
+
+@pytest.mark.parametrize(
     ("precision", "head_dim", "block_size", "reason"),
     [
         (dataclasses.replace(BFLOAT16, dtype="float32"), 16, 16, "not in float32"),
@@ -52,6 +62,15 @@ def test_torch_computes_the_rest_and_says_why(precision, head_dim, block_size, r
     assert backend.name == "reference"
     assert notice.startswith("torch computes")
     assert notice.endswith(reason)
+
+
+def test_a_missing_torch_is_named_with_what_needs_it(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "kernels.reference.backend", raising=False)
+    float32 = dataclasses.replace(BFLOAT16, dtype="float32")
+
+    with pytest.raises(ConfigError, match=r"needs torch, which is not installed.*not in float32"):
+        choose_backend(SPEC, float32, block_size=16, threads=2)
 
 
 def test_an_engine_imports_torch_with_the_reference_back_end_only() -> None:

@@ -47,6 +47,39 @@ def test_version_1_quotas_are_read_and_minus_one_is_none(tmp_path):
     assert usable_cores(root) == 1
 
 
+def cpu_with(root, flags):
+    return with_files(root, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: fpu {flags}\n"})
+
+
+@pytest.mark.parametrize("flags", ["avx2 avx512_bf16 avx512_fp16", "avx2"])
+@pytest.mark.parametrize(
+    ("asked", "stored", "chosen"),
+    [
+        ("auto", "bfloat16", "bfloat16"),
+        ("auto", "float16", "bfloat16"),
+        ("auto", "float32", "float32"),
+        ("float16", "float16", "float16"),
+        ("float32", "bfloat16", "float32"),
+    ],
+)
+def test_with_the_kernels_auto_is_bfloat16_for_16_bits_on_every_cpu(
+    tmp_path, asked, stored, chosen, flags
+):
+    root = cpu_with(tmp_path, flags)
+
+    dtype, notice = choose_dtype(asked, stored, has_kernels=True, root=root)
+
+    assert dtype == chosen
+    assert (notice is not None) == ((asked, stored) == ("auto", "float16"))
+
+
+def test_the_notice_on_float16_says_what_is_computed_and_how_to_keep_it():
+    _, notice = choose_dtype("auto", "float16", has_kernels=True)
+
+    assert "in bfloat16" in notice
+    assert "--dtype float16" in notice
+
+
 @pytest.mark.parametrize(
     ("asked", "stored", "flags", "chosen"),
     [
@@ -57,12 +90,10 @@ def test_version_1_quotas_are_read_and_minus_one_is_none(tmp_path):
         ("bfloat16", "float32", "avx2", "bfloat16"),
     ],
 )
-def test_auto_is_the_checkpoints_type_where_the_cpu_computes_in_it(
+def test_without_them_auto_is_the_checkpoints_type_where_the_cpu_computes_in_it(
     tmp_path, asked, stored, flags, chosen
 ):
-    root = with_files(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: fpu {flags}\n"})
-
-    dtype, notice = choose_dtype(asked, stored, root)
+    dtype, notice = choose_dtype(asked, stored, has_kernels=False, root=cpu_with(tmp_path, flags))
 
     assert dtype == chosen
     assert (notice is not None) == (asked == "auto" and chosen != stored)
