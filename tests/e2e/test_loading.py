@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from tests.support.run_engine import greedy_tokens, load
 from tests.support.server import free_port
@@ -106,6 +108,18 @@ def test_a_damaged_directory_is_refused(damage: Damage, tmp_path: Path) -> None:
     assert not (tmp_path / "canary").exists()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_weight_that_is_not_finite_is_refused_by_name(dtype: str, tmp_path: Path) -> None:
+    file = _only(make_tiny("llama", tmp_path), "*.safetensors")
+    weights = load_file(file)
+    weights["model.layers.1.mlp.down_proj.weight"][3, 5] = torch.nan
+    save_file(weights, file, metadata={"format": "pt"})
+
+    said = _refusal(tmp_path, "--dtype", dtype)
+
+    assert re.search(r"^Error: .*layers\.1\.down .*not finite", said, re.MULTILINE), said
+
+
 @pytest.mark.parametrize("change", [-1000, 7])
 def test_a_gguf_of_another_size_is_refused(change: int, tmp_path: Path) -> None:
     file = write_tiny_gguf(tiny_model("llama"), tmp_path / "tiny.gguf")
@@ -146,6 +160,17 @@ def test_memory_that_is_not_there_is_refused_with_both_numbers(smollm2_gguf: Pat
 
 def test_an_unknown_flag_is_an_error(tmp_path: Path) -> None:
     assert "No such option" in _refusal(tmp_path, "--no-such-flag")
+
+
+def test_a_missing_torch_is_a_clear_error_where_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No torch', name='torch')")
+    model = make_tiny("llama", tmp_path / "model")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+
+    said = _refusal(model, "--dtype=float32", PYTHONPATH=path)
+
+    assert "needs torch, which is not installed" in said
+    assert "not in float32" in said
 
 
 def test_a_hub_id_without_a_network_is_a_clear_error() -> None:
@@ -193,30 +218,46 @@ FAMILIES = {
 }
 
 
+# Around the size of a block, beyond one, and beyond the window.
+PROMPTS = [[(37 * i) % 250 for i in range(length)] for length in (8, 15, 16, 17, 33, 100)]
+
+
+def _in_every_way(model: Path, dtype: str) -> list[list[list[int]]]:
+    """Greedy tokens of the prompts: one by one, all together with a warm cache, and in chunks."""
+    flags = (f"--dtype={dtype}", "--max-model-len=128", "--threads=1")
+    cached = load(model, *flags)
+    cold = [greedy_tokens(cached, [prompt], 12)[0] for prompt in PROMPTS]
+    warm = greedy_tokens(cached, PROMPTS, 12)
+    plain = load(model, *flags, "--no-enable-prefix-caching", "--max-num-batched-tokens=32")
+    return [cold, warm, greedy_tokens(plain, PROMPTS, 12)]
+
+
 @pytest.mark.parametrize("case", FAMILIES)
 def test_cache_and_chunks_leave_the_tokens_as_transformers_has_them(
     case: str, tmp_path: Path
 ) -> None:
     family, overrides = FAMILIES[case]
-    model = make_tiny(family, tmp_path, **overrides)
-    flags = ("--dtype=float32", "--max-model-len=128")
-    shared = [(37 * i) % 250 for i in range(100)]
-    prompts = [shared[:length] for length in (8, 15, 16, 17, 33, 100)]
-    expected = [_transformers_tokens(family, overrides, prompt) for prompt in prompts]
 
-    cached = load(model, *flags)
-    cold = [greedy_tokens(cached, [prompt], 12)[0] for prompt in prompts]
-    warm = greedy_tokens(cached, prompts, 12)
-    plain = load(model, *flags, "--no-enable-prefix-caching", "--max-num-batched-tokens=32")
-    chunked = greedy_tokens(plain, prompts, 12)
+    cold, warm, chunked = _in_every_way(make_tiny(family, tmp_path, **overrides), "float32")
 
-    assert cold == warm == chunked == expected
-
-
-def _transformers_tokens(family: str, overrides: dict, prompt: list[int]) -> list[int]:
+    assert cold == warm == chunked
     model = tiny_model(family, **overrides)
-    tokens = torch.tensor([prompt])
+    assert cold == [
+        _choices_along(model, prompt, tokens) for prompt, tokens in zip(PROMPTS, cold, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_cache_and_chunks_leave_the_tokens_as_they_are_in_bf16(case: str, tmp_path: Path) -> None:
+    family, overrides = FAMILIES[case]
+
+    cold, warm, chunked = _in_every_way(make_tiny(family, tmp_path, **overrides), "bfloat16")
+
+    assert cold == warm == chunked
+
+
+def _choices_along(model: PreTrainedModel, prompt: list[int], tokens: list[int]) -> list[int]:
+    """What transformers chooses at each step of an answer; the answer itself, if it is greedy."""
     with torch.inference_mode():
-        for _ in range(12):
-            tokens = torch.cat([tokens, model(tokens).logits[:, -1:].argmax(-1)], dim=1)
-    return tokens[0, len(prompt) :].tolist()
+        logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+    return logits.argmax(-1).tolist()
