@@ -48,6 +48,10 @@ REQUESTS = [
 ]
 NUM_OTHERS = 32
 OTHERS = [_request(100 + i, 2 + 3 * i, max_tokens=700) for i in range(NUM_OTHERS)]
+PRECISIONS = {
+    "bf16": ("--dtype=bfloat16",),
+    "int8": ("--quantization=int8", "--kv-cache-dtype=int8"),
+}
 
 
 def _essence(answer: dict) -> list[tuple]:
@@ -101,12 +105,21 @@ def _server(model: Path, directory: Path, *args: str) -> Iterator[RunningServer]
         yield server
 
 
+@pytest.fixture(scope="module", params=PRECISIONS.values(), ids=PRECISIONS)
+def precision(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The flags that every server of a test has."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def plain(
-    smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    smollm2_checkpoint: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    precision: tuple[str, ...],
 ) -> Iterator[RunningServer]:
     args = ("--max-model-len", "1024", "--max-num-seqs", "48", "--kv-cache-memory-bytes=800000000")
-    with _server(smollm2_checkpoint, tmp_path_factory.mktemp("plain"), *args) as server:
+    directory = tmp_path_factory.mktemp("plain")
+    with _server(smollm2_checkpoint, directory, *args, *precision) as server:
         yield server
 
 
@@ -114,6 +127,10 @@ def plain(
 def alone(plain: RunningServer) -> list[list[tuple]]:
     """Each request's answer when nothing else runs and nothing is cached."""
     return [_ask(plain, request) for request in REQUESTS]
+
+
+def test_the_kernels_compute(plain: RunningServer) -> None:
+    assert ": C++ (" in plain.log.read_text()
 
 
 def test_with_a_warm_prefix_cache(plain: RunningServer, alone: list) -> None:
@@ -161,30 +178,33 @@ def _num_running(server: RunningServer) -> float:
     "args",
     [
         ("--max-num-batched-tokens=16", "--max-num-seqs=16"),
-        ("--max-num-batched-tokens=64", "--no-enable-prefix-caching"),
-        ("--max-num-batched-tokens=512", "--target-step-seconds=10"),
-        ("--threads=1", "--block-size=32"),
+        ("--max-num-batched-tokens=64", "--no-enable-prefix-caching", "--threads=1"),
+        ("--max-num-batched-tokens=512", "--target-step-seconds=10", "--block-size=32"),
     ],
-    ids=["chunks-of-16", "chunks-of-64-no-cache", "chunks-of-512", "one-thread-blocks-of-32"],
+    ids=["chunks-of-16", "chunks-of-64-no-cache-one-thread", "chunks-of-512-blocks-of-32"],
 )
 async def test_however_the_work_is_cut(
-    smollm2_checkpoint: Path, tmp_path: Path, alone: list, args: tuple[str, ...]
+    smollm2_checkpoint: Path,
+    tmp_path: Path,
+    alone: list,
+    precision: tuple[str, ...],
+    args: tuple[str, ...],
 ) -> None:
     base = ("--max-model-len=1024", "--kv-cache-memory-bytes=200000000")
 
-    with _server(smollm2_checkpoint, tmp_path, *base, *args) as server:
+    with _server(smollm2_checkpoint, tmp_path, *base, *args, *precision) as server:
         answers = await _ask_together(server, REQUESTS)
 
     assert answers == alone
 
 
 async def test_with_a_pool_so_small_that_requests_are_preempted(
-    smollm2_checkpoint: Path, tmp_path: Path, alone: list
+    smollm2_checkpoint: Path, tmp_path: Path, alone: list, precision: tuple[str, ...]
 ) -> None:
     args = ("--max-model-len=512", "--num-gpu-blocks-override=34")
     rivals = [request | {"max_tokens": 40} for request in OTHERS[:8]]
 
-    with _server(smollm2_checkpoint, tmp_path, *args) as server:
+    with _server(smollm2_checkpoint, tmp_path, *args, *precision) as server:
         answers = await _ask_together(server, REQUESTS + rivals)
         preemptions = server.metric("vllm:num_preemptions_total")
 
