@@ -43,13 +43,8 @@ Decoder::Decoder(const OctavoDecoderConfig& config)
                        padded(layer.post_attn_norm, config.hidden_size),
                        padded(layer.mlp_norm, config.hidden_size),
                        padded(layer.post_mlp_norm, config.hidden_size), layer.rope, layer.window});
-    for (const PackedMatrix& w :
-         {layers_[i].qkv, layers_[i].o, layers_[i].gate_up, layers_[i].down})
-      scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes(w));
   }
   final_norm_ = padded(config.final_norm, config.hidden_size);
-  scratch_bytes_ = round_up(std::max(scratch_bytes_, scratch_bytes(head_)), 64);
-  scratch_.reserve(scratch_bytes_ * config.num_threads);
   for (int i = 0; i < config.num_threads; i++)
     sampling_scratch_.push_back(std::make_unique<SamplingScratch>(config.vocab_size));
   config_.layers = nullptr;  // the caller's
@@ -197,12 +192,10 @@ void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, con
 }
 
 void Decoder::multiply(const PackedMatrix& w, float* out, int64_t stride, bool add) {
-  for_blocks(w.num_blocks, num_rows_,
-             [&](int64_t block, int64_t first_row, int64_t num_rows, int thread) {
-               matrix_.multiply(w, block, rows_, first_row, num_rows,
-                                out + first_row * stride + block * kBlockRows, stride, add,
-                                scratch_ + thread * scratch_bytes_);
-             });
+  for_blocks(w.num_blocks, num_rows_, [&](int64_t block, int64_t first_row, int64_t num_rows, int) {
+    matrix_.multiply(w, block, rows_, first_row, num_rows,
+                     out + first_row * stride + block * kBlockRows, stride, add);
+  });
 }
 
 // x += rows_ · w, normed before it is added where the model has such a norm.
@@ -279,8 +272,7 @@ void Decoder::feed_forward(const Layer& layer) {
                float* tile = tiles_ + thread * num_rows_ * 2 * kBlockRows;
                for (int side = 0; side < 2; side++)
                  matrix_.multiply(layer.gate_up, 2 * pair + side, rows_, first_row, num_rows,
-                                  tile + side * kBlockRows, 2 * kBlockRows, false,
-                                  scratch_ + thread * scratch_bytes_);
+                                  tile + side * kBlockRows, 2 * kBlockRows, false);
                for (int64_t m = 0; m < num_rows; m++)
                  act(tile + m * 2 * kBlockRows, tile + m * 2 * kBlockRows + kBlockRows,
                      gated_ + (first_row + m) * inner_ + pair * kBlockRows);

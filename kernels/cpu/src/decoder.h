@@ -96,7 +96,6 @@ private:
   std::vector<std::unique_ptr<SamplingScratch>> sampling_scratch_;  // by thread
   std::vector<KvCache> caches_;                                     // by layer
   int64_t max_slots_ = 0;
-  int64_t scratch_bytes_ = 0;  // per thread
   double phase_seconds_[OCTAVO_NUM_PHASES] = {};
   std::chrono::steady_clock::time_point lap_start_;
 
@@ -111,7 +110,6 @@ private:
   AlignedArray<float> scales_;
   AlignedArray<int32_t> sums_;
   Rows rows_{};
-  AlignedArray<uint8_t> scratch_;   // [num_threads, scratch_bytes_]
   AlignedArray<float> tiles_;       // [num_threads, num_rows_, 2, kBlockRows]
   AlignedArray<float> selected_;    // rows of x whose logits are wanted
   AlignedArray<float> drawn_;       // logits of rows that are drawn from, [.., padded vocabulary]

@@ -55,8 +55,7 @@ void Decoder::compute_logits(const OctavoStep& step, int64_t num_wanted) {
   for_blocks(head_.num_blocks, num_wanted,
              [&](int64_t block, int64_t first, int64_t count, int thread) {
                float* tile = tiles_ + thread * num_wanted * kBlockRows;
-               matrix_.multiply(head_, block, rows_, first, count, tile, kBlockRows, false,
-                                scratch_ + thread * scratch_bytes_);
+               matrix_.multiply(head_, block, rows_, first, count, tile, kBlockRows, false);
                const int64_t start = block * kBlockRows;
                const int64_t size = std::min<int64_t>(kBlockRows, config_.vocab_size - start);
                for (int64_t i = first; i < first + count; i++, tile += kBlockRows) {

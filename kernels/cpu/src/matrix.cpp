@@ -4,10 +4,6 @@
 
 namespace octavo {
 
-int64_t scratch_bytes(const PackedMatrix&) {
-  return 64;
-}
-
 const MatrixKernels& matrix_kernels(int isa) {
 #ifdef OCTAVO_X86
   if (isa == OCTAVO_AVX512_BF16) return kAvx512Bf16Matrix;

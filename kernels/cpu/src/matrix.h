@@ -91,15 +91,12 @@ struct Rows {
 // Kernels of one instruction set.
 struct MatrixKernels {
   // out[m, n] (+)= Σ_k a[first_row + m, k] · w[block * 32 + n, k] (+ bias) for m in [0, num_rows),
-  // n in [0, 32). num_rows is any number from 1 on; out_stride counts floats. `scratch` is
-  // scratch_bytes(w) of the calling thread, aligned to 64 bytes.
+  // n in [0, 32). num_rows is any number from 1 on; out_stride counts floats.
   void (*multiply)(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first_row,
-                   int64_t num_rows, float* out, int64_t out_stride, bool add, uint8_t* scratch);
+                   int64_t num_rows, float* out, int64_t out_stride, bool add);
   // out[k] = w[row, k] for k in [0, num_cols): one row of a matrix (an embedding).
   void (*read_row)(const PackedMatrix& w, int64_t row, int64_t num_cols, float* out);
 };
-
-int64_t scratch_bytes(const PackedMatrix& w);
 
 extern const MatrixKernels kPortableMatrix;
 extern const MatrixKernels kAvx2Matrix;

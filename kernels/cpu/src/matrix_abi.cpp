@@ -1,6 +1,3 @@
-#include <cstdlib>
-#include <memory>
-
 #include "abi.h"
 #include "isa.h"
 #include "matrix.h"
@@ -21,23 +18,15 @@ PackedMatrix packed_matrix(const Args& args, const float* bias) {
   return w;
 }
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-
 int multiply(const OctavoMatrixMultiply& args) {
   if (!isa_supported(args.isa)) return OCTAVO_BAD_ISA;
   const PackedMatrix w = packed_matrix(args, args.bias);
   const Rows rows{static_cast<const BFloat16*>(args.bf16), args.int8, args.scales, args.sums,
                   args.cols};
-  const std::unique_ptr<void, Free> scratch(
-      std::aligned_alloc(64, static_cast<size_t>(scratch_bytes(w) + 63) / 64 * 64));
-  if (scratch == nullptr) return OCTAVO_OUT_OF_MEMORY;
   const MatrixKernels& kernels = matrix_kernels(args.isa);
   for (int64_t i = 0; i < args.count; i++)
     kernels.multiply(w, args.first_block + i, rows, args.first_row, args.num_rows,
-                     args.out + i * kBlockRows, args.out_stride, args.add != 0,
-                     static_cast<uint8_t*>(scratch.get()));
+                     args.out + i * kBlockRows, args.out_stride, args.add != 0);
   return OCTAVO_OK;
 }
 

@@ -74,7 +74,7 @@ struct Int8Tile {
 };
 
 void multiply(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first_row,
-              int64_t num_rows, float* out, int64_t out_stride, bool add, uint8_t*) {
+              int64_t num_rows, float* out, int64_t out_stride, bool add) {
   const auto run = [&](auto kernel) {
     run_tiles<decltype(kernel)>(w, block, a, first_row, num_rows, out, out_stride, add);
   };

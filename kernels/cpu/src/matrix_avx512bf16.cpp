@@ -27,11 +27,11 @@ struct BFloat16Tile {
 };
 
 void multiply(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first_row,
-              int64_t num_rows, float* out, int64_t out_stride, bool add, uint8_t* scratch) {
+              int64_t num_rows, float* out, int64_t out_stride, bool add) {
   if (w.format == kFormatBFloat16)
     run_tiles<BFloat16Tile>(w, block, a, first_row, num_rows, out, out_stride, add);
   else
-    kAvx512Matrix.multiply(w, block, a, first_row, num_rows, out, out_stride, add, scratch);
+    kAvx512Matrix.multiply(w, block, a, first_row, num_rows, out, out_stride, add);
 }
 
 void read_row(const PackedMatrix& w, int64_t row, int64_t num_cols, float* out) {

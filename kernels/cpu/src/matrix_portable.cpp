@@ -107,7 +107,7 @@ void multiply_groups(const PackedMatrix& w, const uint8_t* block, const int8_t* 
 }
 
 void multiply(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first_row,
-              int64_t num_rows, float* out, int64_t out_stride, bool add, uint8_t*) {
+              int64_t num_rows, float* out, int64_t out_stride, bool add) {
   const uint8_t* data = w.block(block);
   const float* bias = w.bias == nullptr ? nullptr : w.bias + block * kBlockRows;
   for (int64_t row = first_row; row < first_row + num_rows; row++, out += out_stride) {
