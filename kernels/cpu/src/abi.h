@@ -30,12 +30,12 @@ enum OctavoStatus {
   OCTAVO_BAD_BLOCK = 4,            // index: request; value: the block number
   OCTAVO_BAD_SLOT = 5,             // index: token; value: its slot
   OCTAVO_OUT_OF_MEMORY = 6,
-  OCTAVO_BAD_TOKEN = 9,     // index: row; value: its token
+  OCTAVO_BAD_PACKING = 7,    // no way from this scheme to this format
+  OCTAVO_BAD_WEIGHT = 8,     // index: of a weight in its rows, that is not finite as packed
+  OCTAVO_BAD_TOKEN = 9,      // index: row; value: its token
   OCTAVO_BAD_POSITION = 10,  // index: row; value: its position
   OCTAVO_BAD_ROW = 11,       // index: pick, or number of picks + logits row; value: the row
-  OCTAVO_NO_KV = 12,        // the decoder has no KV pool yet
-  OCTAVO_BAD_PACKING = 7,  // no way from this scheme to this format
-  OCTAVO_BAD_WEIGHT = 8,   // index: of a weight in its rows, that is not finite as packed
+  OCTAVO_NO_KV = 12,         // the decoder has no KV pool yet
 };
 
 // How a file stores the rows of a weight; the names are GGUF's.
