@@ -184,7 +184,7 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (model / "evil.py").write_text(EVIL)
     _edit(model / "config.json", auto_map={"AutoConfig": "evil.Config"})
 
-    tokens = greedy_tokens(load(model), [[1, 2, 3]], 4)
+    tokens = greedy_tokens(load(model, "--dtype=bfloat16"), [[1, 2, 3]], 4)
 
     assert len(tokens[0]) == 4
     assert not (model / "canary").exists()

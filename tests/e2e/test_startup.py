@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+import torch
 
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, free_port, launch, running_server
@@ -27,8 +28,8 @@ CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that is served as soon as torch is imported."""
-    return make_tiny("llama", tmp_path_factory.mktemp("tiny"))
+    """A model that is served as soon as the engine's modules are imported."""
+    return make_tiny("llama", tmp_path_factory.mktemp("tiny"), dtype=torch.bfloat16)
 
 
 def _engines(model: Path) -> list[psutil.Process]:
