@@ -76,7 +76,7 @@ class _StateCollector(Collector):
             gauge.add_metric(self._labels, value)
             yield gauge
         kernels = CounterMetricFamily(
-            "octavo:kernel_cpu_seconds", "CPU time within the kernels' steps.", labels=_LABELS
+            "octavo_kernel_cpu_seconds", "CPU time within the kernels' steps.", labels=_LABELS
         )
         kernels.add_metric(self._labels, load.kernel_cpu_seconds)
         yield kernels

@@ -23,7 +23,7 @@ PAUSE_SECONDS = 5.0
 
 # Counted by Octavo's engine: CPU seconds of all threads inside kernels, and bytes that one decode
 # step streams. Where a version of it lacks them, the first is unknown and the second computed.
-KERNEL_SECONDS = "octavo:kernel_cpu_seconds_total"
+KERNEL_SECONDS = "octavo_kernel_cpu_seconds_total"
 STEP_WEIGHT_BYTES = "octavo:step_weight_bytes"
 
 
