@@ -21,10 +21,8 @@ MAX_FOREIGN_SHARE = 0.04
 ATTEMPTS = 4
 PAUSE_SECONDS = 5.0
 
-# Counted by Octavo's engine: CPU seconds of all threads inside kernels, and bytes that one decode
-# step streams. Where a version of it lacks them, the first is unknown and the second computed.
+# Counted by Octavo's engine: CPU seconds of all threads inside kernels.
 KERNEL_SECONDS = "octavo_kernel_cpu_seconds_total"
-STEP_WEIGHT_BYTES = "octavo:step_weight_bytes"
 
 
 @dataclass(slots=True)
@@ -106,9 +104,8 @@ class Runner:
         return speed[row.metric.key]
 
     def _weight_bytes(self, key: Key) -> float:
-        exported = self.pool.metric(key, STEP_WEIGHT_BYTES)
         precision = key[0].split("-")[1]
-        return exported or step_weight_bytes(self.catalogue.model_dir(key[1]), precision)
+        return step_weight_bytes(self.catalogue.model_dir(key[1]), precision)
 
     def _kernel_seconds(self, row: Row, key: Key) -> float:
         if row.metric is not KERNELS:
