@@ -22,6 +22,9 @@ constexpr int kJobShift = 32;
 
 // Long enough for the gap between two jobs of a step, short beside one between two steps.
 constexpr auto kSpin = std::chrono::microseconds(50);
+// From then on whoever else wants the core gets it at once. Long enough for the gap between two
+// steps of a busy engine: to wake up from sleep takes a good part of the fastest steps.
+constexpr auto kYield = std::chrono::microseconds(500);
 
 void relax() {
 #ifdef OCTAVO_X86
@@ -38,6 +41,17 @@ bool spin_until(Done done) {
       if (done()) return true;
       relax();
     }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+// The same within kYield, behind all other threads that want the core.
+template <class Done>
+bool yield_until(Done done) {
+  const auto end = std::chrono::steady_clock::now() + kYield;
+  do {
+    if (done()) return true;
+    std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < end);
   return false;
 }
@@ -116,7 +130,7 @@ uint64_t ThreadPool::next_open_gate(uint64_t seen) {
     gate = gate_.load();
     return ((gate & kOpen) != 0 && gate >> kJobShift != seen >> kJobShift) || stopping_.load();
   };
-  while (!spin_until(opened)) {
+  while (!spin_until(opened) && !yield_until(opened)) {
     num_sleeping_.fetch_add(1);
     // Read before the last look: a job that opens after it changes the count, and sleep ends.
     const uint32_t count = wake_count_.load();

@@ -9,8 +9,9 @@
 // So a thread that the operating system has taken off its core holds up no more than the item that
 // it was at. Which thread computes an item changes no bit of it.
 //
-// Workers spin for a short time after a job, since a step is hundreds of jobs, and then sleep: what
-// else runs on the machine needs the cores.
+// Workers spin for a short time after a job, since a step is hundreds of jobs, then give way to all
+// who want the core until the next step may come, and then sleep: what else runs on the machine
+// needs the cores.
 #pragma once
 
 #include <atomic>
