@@ -6,32 +6,16 @@ namespace octavo {
 namespace {
 
 // Two of VDPBF16PS's products, rounded after each: the product of two bfloat16 is exact in float32.
-struct BFloat16Tile {
-  static constexpr int kMaxRows = 6;
-
-  struct Dot {
-    static __m512 add(__m512 acc, __m512i w, __m512i x) {
-      acc = _mm512_fmadd_ps(odd(w), odd(x), acc);
-      return _mm512_fmadd_ps(even(w), even(x), acc);
-    }
-    static __m512 odd(__m512i pair) {
-      return _mm512_castsi512_ps(
-          _mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
-    }
-    static __m512 even(__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); }
-  };
-
-  template <int kRows>
-  static void run(const Tile& t) {
-    const int64_t cols = t.w.cols;
-    __m512 acc[kRows][2];
-    for (auto& row : acc) row[0] = row[1] = _mm512_setzero_ps();
-    RowBytes<kRows> a(t.a.bf16 + t.row * cols, cols * int64_t{sizeof(BFloat16)});
-    const uint8_t* w = t.block;
-    Prefetcher<(kRows >= kDensePrefetchRows)> ahead(t);
-    dot_steps<Dot, kRows>(w, a, cols / 2, ahead, acc);
-    store_tile<kRows>(t, acc, nullptr);
+struct WideningDot {
+  static __m512 add(__m512 acc, __m512i w, __m512i x) {
+    acc = _mm512_fmadd_ps(odd(w), odd(x), acc);
+    return _mm512_fmadd_ps(even(w), even(x), acc);
   }
+  static __m512 odd(__m512i pair) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+  }
+  static __m512 even(__m512i pair) { return _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)); }
 };
 
 struct Int8Tile {
@@ -80,7 +64,7 @@ void multiply(const PackedMatrix& w, int64_t block, const Rows& a, int64_t first
   };
   switch (w.format) {
   case kFormatBFloat16:
-    return run(BFloat16Tile());
+    return run(BFloat16Tile<WideningDot, 6>());
   case kFormatInt8:
     return run(Int8Tile());
   case kFormatGroup8:

@@ -125,5 +125,23 @@ inline void store_tile(const Tile& t, const __m512 (&acc)[kRows][2], const float
   }
 }
 
+// Rows of bfloat16 through Dot, two products a step.
+template <class Dot, int kMostRows>
+struct BFloat16Tile {
+  static constexpr int kMaxRows = kMostRows;
+
+  template <int kRows>
+  static void run(const Tile& t) {
+    const int64_t cols = t.w.cols;
+    __m512 acc[kRows][2];
+    for (auto& row : acc) row[0] = row[1] = _mm512_setzero_ps();
+    RowBytes<kRows> a(t.a.bf16 + t.row * cols, cols * int64_t{sizeof(BFloat16)});
+    const uint8_t* w = t.block;
+    Prefetcher<(kRows >= kDensePrefetchRows)> ahead(t);
+    dot_steps<Dot, kRows>(w, a, cols / 2, ahead, acc);
+    store_tile<kRows>(t, acc, nullptr);
+  }
+};
+
 }  // namespace
 }  // namespace octavo
