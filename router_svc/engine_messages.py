@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from octavo.engine.v1 import engine_pb2 as pb
 
 from router_svc.generation_types import (
+    Constraint,
     EngineAdmitted,
     EngineDelta,
     EngineEvent,
@@ -53,8 +54,18 @@ def to_generate_request(
         message.logprobs.top_k = request.logprobs
     if request.prompt_logprobs is not None:
         message.logprobs.prompt_top_k = request.prompt_logprobs
+    if request.constraint is not None:
+        message.constraint.CopyFrom(_to_constraint(request.constraint))
     if request.timeout is not None:
         message.timeout.FromNanoseconds(max(1, int(request.timeout * 1e9)))
+    return message
+
+
+def _to_constraint(constraint: Constraint) -> pb.Constraint:
+    if constraint.kind == "choice":
+        return pb.Constraint(choice=pb.ChoiceList(items=constraint.choices))
+    message = pb.Constraint()
+    setattr(message, constraint.kind, constraint.text)
     return message
 
 
@@ -72,6 +83,8 @@ def _to_sampling(sampling: Sampling, defaults: pb.SamplingParams) -> pb.Sampling
             presence_penalty=sampling.presence_penalty,
             logit_bias=sampling.logit_bias,
             seed=None if sampling.seed is None else sampling.seed % 2**64,
+            allowed_token_ids=sampling.allowed_token_ids,
+            bad_words=[pb.TokenSequence(token_ids=ids) for ids in sampling.bad_words],
         )
     )
     return message

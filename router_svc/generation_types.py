@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -16,6 +16,19 @@ class FinishReason(Enum):
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    TOOL_CALLS = "tool_calls"  # the router's own: STOP after calls of tools
+
+
+ConstraintKind: TypeAlias = Literal["json_schema", "regex", "choice", "ebnf", "structural_tag"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A grammar that an answer must follow: `text` in the kind's notation, or the `choices`."""
+
+    kind: ConstraintKind
+    text: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,8 @@ class Sampling:
     presence_penalty: float | None = None
     logit_bias: dict[int, float] = field(default_factory=dict)
     seed: int | None = None
+    allowed_token_ids: tuple[int, ...] = ()  # empty is all
+    bad_words: tuple[tuple[int, ...], ...] = ()  # runs of tokens that never occur
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,7 @@ class GenerationRequest:
     cache_salt: str = ""
     traceparent: str = ""
     timeout: float | None = None  # seconds
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)

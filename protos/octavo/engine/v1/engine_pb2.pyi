@@ -48,6 +48,30 @@ FINISH_REASON_CANCELLED: FinishReason.ValueType  # 3
 """Cancelled by the caller; only for a choice cancelled on its own."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _EmbedTask:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EmbedTaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmbedTask.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EMBED_TASK_UNSPECIFIED: _EmbedTask.ValueType  # 0
+    """Not given."""
+    EMBED_TASK_EMBEDDING: _EmbedTask.ValueType  # 1
+    """One vector an input, pooled and normalised as the model's files say."""
+    EMBED_TASK_SCORE: _EmbedTask.ValueType  # 2
+    """The classifier's outputs for an input, usually a pair of texts; activated as the model's files say."""
+
+class EmbedTask(_EmbedTask, metaclass=_EmbedTaskEnumTypeWrapper):
+    """What an encoder computes."""
+
+EMBED_TASK_UNSPECIFIED: EmbedTask.ValueType  # 0
+"""Not given."""
+EMBED_TASK_EMBEDDING: EmbedTask.ValueType  # 1
+"""One vector an input, pooled and normalised as the model's files say."""
+EMBED_TASK_SCORE: EmbedTask.ValueType  # 2
+"""The classifier's outputs for an input, usually a pair of texts; activated as the model's files say."""
+Global___EmbedTask: _TypeAlias = EmbedTask  # noqa: Y015
+
 @_typing.final
 class GenerateRequest(_message.Message):
     """A request to generate."""
@@ -203,6 +227,7 @@ class SamplingParams(_message.Message):
     LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     ALLOWED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """0 takes the likeliest token; absent is 1."""
     top_k: _builtins.int
@@ -229,6 +254,10 @@ class SamplingParams(_message.Message):
     def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """If not empty, only these token ids can be sampled."""
 
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenSequence]:
+        """Runs of tokens that the output never contains: the last one of each cannot be sampled after the others."""
+
     def __init__(
         self,
         *,
@@ -242,10 +271,11 @@ class SamplingParams(_message.Message):
         logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
         seed: _builtins.int | None = ...,
         allowed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        bad_words: _abc.Iterable[Global___TokenSequence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "frequency_penalty", b"frequency_penalty", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "allowed_token_ids", b"allowed_token_ids", "frequency_penalty", b"frequency_penalty", "logit_bias", b"logit_bias", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "allowed_token_ids", b"allowed_token_ids", "bad_words", b"bad_words", "frequency_penalty", b"frequency_penalty", "logit_bias", b"logit_bias", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__frequency_penalty: _TypeAlias = _typing.Literal["frequency_penalty"]  # noqa: Y015
     _WhichOneofArgType__frequency_penalty: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty"]  # noqa: Y015
@@ -281,6 +311,30 @@ class SamplingParams(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
 
 Global___SamplingParams: _TypeAlias = SamplingParams  # noqa: Y015
+
+@_typing.final
+class TokenSequence(_message.Message):
+    """Token ids in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenSequence: _TypeAlias = TokenSequence  # noqa: Y015
 
 @_typing.final
 class StoppingParams(_message.Message):
@@ -435,7 +489,7 @@ class Constraint(_message.Message):
     regex: _builtins.str
     """Regular expression that the whole output matches."""
     ebnf: _builtins.str
-    """Context-free grammar."""
+    """Context-free grammar, in Lark's notation as llguidance reads it, or in GBNF."""
     structural_tag: _builtins.str
     """Free text with constrained parts, as JSON text."""
     @_builtins.property
@@ -1041,6 +1095,140 @@ class Failure(_message.Message):
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
+class EmbedRequest(_message.Message):
+    """Inputs to embed or score."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    EXPECT_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Name of the request in logs."""
+    task: Global___EmbedTask.ValueType
+    """What to compute."""
+    tenant: _builtins.str
+    """Who the request is for."""
+    traceparent: _builtins.str
+    """W3C trace context."""
+    priority: _builtins.int
+    """Lower is served first."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbedInput]:
+        """The inputs, special tokens included."""
+
+    @_builtins.property
+    def expect(self) -> Global___Expect:
+        """What the caller relies on."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        task: Global___EmbedTask.ValueType = ...,
+        inputs: _abc.Iterable[Global___EmbedInput] | None = ...,
+        expect: Global___Expect | None = ...,
+        tenant: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+        priority: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expect", b"_expect", "expect", b"expect"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expect", b"_expect", "expect", b"expect", "inputs", b"inputs", "priority", b"priority", "request_id", b"request_id", "task", b"task", "tenant", b"tenant", "traceparent", b"traceparent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expect: _TypeAlias = _typing.Literal["expect"]  # noqa: Y015
+    _WhichOneofArgType__expect: _TypeAlias = _typing.Literal["_expect", b"_expect"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expect) -> _WhichOneofReturnType__expect | None: ...
+
+Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
+
+@_typing.final
+class EmbedInput(_message.Message):
+    """One input."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    FIRST_SEGMENT_TOKENS_FIELD_NUMBER: _builtins.int
+    first_segment_tokens: _builtins.int
+    """Number of leading tokens in the first segment (token type 0); the rest is the second. 0: all are in
+    the first.
+    """
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its tokens."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        first_segment_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_segment_tokens", b"first_segment_tokens", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedInput: _TypeAlias = EmbedInput  # noqa: Y015
+
+@_typing.final
+class EmbedResponse(_message.Message):
+    """Results, in the order of the inputs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTORS_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    prompt_tokens: _builtins.int
+    """Tokens over all inputs."""
+    @_builtins.property
+    def vectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbedVector]:
+        """One vector an input."""
+
+    def __init__(
+        self,
+        *,
+        vectors: _abc.Iterable[Global___EmbedVector] | None = ...,
+        prompt_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "vectors", b"vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
+
+@_typing.final
+class EmbedVector(_message.Message):
+    """A vector."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[embedding_size] for an embedding, [num_labels] for a score."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedVector: _TypeAlias = EmbedVector  # noqa: Y015
+
+@_typing.final
 class GetModelInfoRequest(_message.Message):
     """Asks for the model and limits."""
 
@@ -1080,6 +1268,9 @@ class GetModelInfoResponse(_message.Message):
     SUMMARY_FIELD_NUMBER: _builtins.int
     MAX_NUM_QUEUED_REQS_FIELD_NUMBER: _builtins.int
     DEFAULT_SAMPLING_FIELD_NUMBER: _builtins.int
+    GENERATES_FIELD_NUMBER: _builtins.int
+    EMBEDDING_SIZE_FIELD_NUMBER: _builtins.int
+    NUM_LABELS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Name or path that it was loaded from."""
     instance_id: _builtins.str
@@ -1106,6 +1297,12 @@ class GetModelInfoResponse(_message.Message):
     """When the model was ready, in Unix seconds."""
     max_num_queued_reqs: _builtins.int
     """Most requests that may wait; beyond, RESOURCE_EXHAUSTED."""
+    generates: _builtins.bool
+    """Whether Generate and Session work."""
+    embedding_size: _builtins.int
+    """Length of an embedding; 0 if the model makes none."""
+    num_labels: _builtins.int
+    """Outputs of the classifier; 0 if the model has none."""
     @_builtins.property
     def served_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names it is served under; the first is shown."""
@@ -1142,10 +1339,13 @@ class GetModelInfoResponse(_message.Message):
         summary: _abc.Iterable[_builtins.str] | None = ...,
         max_num_queued_reqs: _builtins.int = ...,
         default_sampling: Global___SamplingParams | None = ...,
+        generates: _builtins.bool = ...,
+        embedding_size: _builtins.int = ...,
+        num_labels: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_sampling", b"default_sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "default_sampling", b"default_sampling", "eos_token_ids", b"eos_token_ids", "instance_id", b"instance_id", "max_logprobs", b"max_logprobs", "max_model_len", b"max_model_len", "max_n", b"max_n", "max_num_queued_reqs", b"max_num_queued_reqs", "max_num_seqs", b"max_num_seqs", "num_blocks", b"num_blocks", "ready_unix_seconds", b"ready_unix_seconds", "served_names", b"served_names", "source", b"source", "summary", b"summary", "tokenizer_sha256", b"tokenizer_sha256", "vocab_size", b"vocab_size", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "default_sampling", b"default_sampling", "embedding_size", b"embedding_size", "eos_token_ids", b"eos_token_ids", "generates", b"generates", "instance_id", b"instance_id", "max_logprobs", b"max_logprobs", "max_model_len", b"max_model_len", "max_n", b"max_n", "max_num_queued_reqs", b"max_num_queued_reqs", "max_num_seqs", b"max_num_seqs", "num_blocks", b"num_blocks", "num_labels", b"num_labels", "ready_unix_seconds", b"ready_unix_seconds", "served_names", b"served_names", "source", b"source", "summary", b"summary", "tokenizer_sha256", b"tokenizer_sha256", "vocab_size", b"vocab_size", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

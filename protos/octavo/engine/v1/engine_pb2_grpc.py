@@ -52,6 +52,11 @@ class EngineStub:
                 request_serializer=octavo_dot_engine_dot_v1_dot_engine__pb2.SessionRequest.SerializeToString,
                 response_deserializer=octavo_dot_engine_dot_v1_dot_engine__pb2.SessionResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/octavo.engine.v1.Engine/Embed',
+                request_serializer=octavo_dot_engine_dot_v1_dot_engine__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=octavo_dot_engine_dot_v1_dot_engine__pb2.EmbedResponse.FromString,
+                _registered_method=True)
         self.GetModelInfo = channel.unary_unary(
                 '/octavo.engine.v1.Engine/GetModelInfo',
                 request_serializer=octavo_dot_engine_dot_v1_dot_engine__pb2.GetModelInfoRequest.SerializeToString,
@@ -87,6 +92,14 @@ class EngineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Embed(self, request, context):
+        """Embeds or scores inputs, batched with those of other calls. Cancelling the call drops what has not
+        been computed yet. INVALID_ARGUMENT where the model does not do what is asked (see GetModelInfo).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetModelInfo(self, request, context):
         """Describes the loaded model and the engine's limits.
         """
@@ -106,6 +119,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.Session,
                     request_deserializer=octavo_dot_engine_dot_v1_dot_engine__pb2.SessionRequest.FromString,
                     response_serializer=octavo_dot_engine_dot_v1_dot_engine__pb2.SessionResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=octavo_dot_engine_dot_v1_dot_engine__pb2.EmbedRequest.FromString,
+                    response_serializer=octavo_dot_engine_dot_v1_dot_engine__pb2.EmbedResponse.SerializeToString,
             ),
             'GetModelInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModelInfo,
@@ -175,6 +193,33 @@ class Engine:
             '/octavo.engine.v1.Engine/Session',
             octavo_dot_engine_dot_v1_dot_engine__pb2.SessionRequest.SerializeToString,
             octavo_dot_engine_dot_v1_dot_engine__pb2.SessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.engine.v1.Engine/Embed',
+            octavo_dot_engine_dot_v1_dot_engine__pb2.EmbedRequest.SerializeToString,
+            octavo_dot_engine_dot_v1_dot_engine__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,10 @@ class EngineStub:
     requests, and one message per engine step carries the events of all of them. Closing the stream
     aborts every request on it.
     """
+    Embed: _grpc.UnaryUnaryMultiCallable[_engine_pb2.EmbedRequest, _engine_pb2.EmbedResponse]
+    """Embeds or scores inputs, batched with those of other calls. Cancelling the call drops what has not
+    been computed yet. INVALID_ARGUMENT where the model does not do what is asked (see GetModelInfo).
+    """
     GetModelInfo: _grpc.UnaryUnaryMultiCallable[_engine_pb2.GetModelInfoRequest, _engine_pb2.GetModelInfoResponse]
     """Describes the loaded model and the engine's limits."""
 
@@ -74,6 +78,10 @@ class EngineAsyncStub(EngineStub):
     """Generates for many requests over one stream, the cheap way for a router: frames submit and cancel
     requests, and one message per engine step carries the events of all of them. Closing the stream
     aborts every request on it.
+    """
+    Embed: _aio.UnaryUnaryMultiCallable[_engine_pb2.EmbedRequest, _engine_pb2.EmbedResponse]  # type: ignore[assignment]
+    """Embeds or scores inputs, batched with those of other calls. Cancelling the call drops what has not
+    been computed yet. INVALID_ARGUMENT where the model does not do what is asked (see GetModelInfo).
     """
     GetModelInfo: _aio.UnaryUnaryMultiCallable[_engine_pb2.GetModelInfoRequest, _engine_pb2.GetModelInfoResponse]  # type: ignore[assignment]
     """Describes the loaded model and the engine's limits."""
@@ -108,6 +116,16 @@ class EngineServicer(metaclass=_abc_1.ABCMeta):
         """Generates for many requests over one stream, the cheap way for a router: frames submit and cancel
         requests, and one message per engine step carries the events of all of them. Closing the stream
         aborts every request on it.
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _engine_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_engine_pb2.EmbedResponse, _abc.Awaitable[_engine_pb2.EmbedResponse]]:
+        """Embeds or scores inputs, batched with those of other calls. Cancelling the call drops what has not
+        been computed yet. INVALID_ARGUMENT where the model does not do what is asked (see GetModelInfo).
         """
 
     @_abc_1.abstractmethod

@@ -25,23 +25,23 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/http/v1/options.proto\x12\x0eoctavo.http.v1\x1a google/protobuf/descriptor.proto\"]\n\x08HttpRule\x12\r\n\x03get\x18\x01 \x01(\tH\x00\x12\x0e\n\x04post\x18\x02 \x01(\tH\x00\x12\x15\n\rstreaming_rpc\x18\x03 \x01(\t\x12\x12\n\nstream_end\x18\x04 \x01(\tB\x07\n\x05route\"f\n\x0bMessageRule\x12$\n\x05union\x18\x01 \x01(\x0e\x32\x15.octavo.http.v1.Union\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x12\n\nbare_array\x18\x03 \x01(\x08\x12\x10\n\x08\x62\x61re_map\x18\x04 \x01(\x08\"\x8d\x03\n\tFieldRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08required\x18\x02 \x01(\x08\x12\x13\n\x0bone_or_many\x18\x03 \x01(\x08\x12\x10\n\x08raw_json\x18\x04 \x01(\x08\x12$\n\x05unset\x18\x05 \x01(\x0e\x32\x15.octavo.http.v1.Unset\x12\x14\n\x07minimum\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07maximum\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05\x61\x62ove\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tmin_items\x18\t \x01(\r\x12\x11\n\tmax_items\x18\n \x01(\r\x12\x12\n\nmax_length\x18\x0b \x01(\r\x12\x0f\n\x07refused\x18\x0c \x01(\t\x12\x11\n\tno_effect\x18\r \x01(\t\x12\x10\n\x08\x63onstant\x18\x0e \x01(\t\x12\x12\n\nomit_empty\x18\x0f \x01(\x08\x12\x14\n\x0c\x64\x65\x66\x61ult_json\x18\x10 \x01(\t\x12\x17\n\x0fraw_json_object\x18\x11 \x01(\x08\x42\n\n\x08_minimumB\n\n\x08_maximumB\x08\n\x06_above\"\x1d\n\rEnumValueRule\x12\x0c\n\x04name\x18\x01 \x01(\t*D\n\x05Union\x12\x15\n\x11UNION_UNSPECIFIED\x10\x00\x12\x12\n\x0eUNION_UNTAGGED\x10\x01\x12\x10\n\x0cUNION_TAGGED\x10\x02*.\n\x05Unset\x12\x15\n\x11UNSET_UNSPECIFIED\x10\x00\x12\x0e\n\nUNSET_NULL\x10\x01:H\n\x04http\x12\x1e.google.protobuf.MethodOptions\x18\xb4\x87\x03 \x01(\x0b\x32\x18.octavo.http.v1.HttpRule:O\n\x07message\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\x0b\x32\x1b.octavo.http.v1.MessageRule:I\n\x05\x66ield\x12\x1d.google.protobuf.FieldOptions\x18\xb6\x87\x03 \x01(\x0b\x32\x19.octavo.http.v1.FieldRule:Q\n\x05value\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x01(\x0b\x32\x1d.octavo.http.v1.EnumValueRuleb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/http/v1/options.proto\x12\x0eoctavo.http.v1\x1a google/protobuf/descriptor.proto\"~\n\x08HttpRule\x12\r\n\x03get\x18\x01 \x01(\tH\x00\x12\x0e\n\x04post\x18\x02 \x01(\tH\x00\x12\x15\n\rstreaming_rpc\x18\x03 \x01(\t\x12\x12\n\nstream_end\x18\x04 \x01(\t\x12\x11\n\tevent_key\x18\x05 \x01(\t\x12\x0c\n\x04\x61lso\x18\x06 \x03(\tB\x07\n\x05route\"{\n\x0bMessageRule\x12$\n\x05union\x18\x01 \x01(\x0e\x32\x15.octavo.http.v1.Union\x12\x0b\n\x03tag\x18\x02 \x01(\t\x12\x12\n\nbare_array\x18\x03 \x01(\x08\x12\x10\n\x08\x62\x61re_map\x18\x04 \x01(\x08\x12\x13\n\x0btag_default\x18\x05 \x01(\t\"\x9b\x03\n\tFieldRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08required\x18\x02 \x01(\x08\x12\x13\n\x0bone_or_many\x18\x03 \x01(\x08\x12\x10\n\x08raw_json\x18\x04 \x01(\x08\x12$\n\x05unset\x18\x05 \x01(\x0e\x32\x15.octavo.http.v1.Unset\x12\x14\n\x07minimum\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07maximum\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05\x61\x62ove\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tmin_items\x18\t \x01(\r\x12\x11\n\tmax_items\x18\n \x01(\r\x12\x12\n\nmax_length\x18\x0b \x01(\r\x12\x0f\n\x07refused\x18\x0c \x01(\t\x12\x11\n\tno_effect\x18\r \x01(\t\x12\x10\n\x08\x63onstant\x18\x0e \x01(\t\x12\x12\n\nomit_empty\x18\x0f \x01(\x08\x12\x14\n\x0c\x64\x65\x66\x61ult_json\x18\x10 \x01(\t\x12\x17\n\x0fraw_json_object\x18\x11 \x01(\x08\x12\x0c\n\x04note\x18\x12 \x01(\tB\n\n\x08_minimumB\n\n\x08_maximumB\x08\n\x06_above\"\x1d\n\rEnumValueRule\x12\x0c\n\x04name\x18\x01 \x01(\t*D\n\x05Union\x12\x15\n\x11UNION_UNSPECIFIED\x10\x00\x12\x12\n\x0eUNION_UNTAGGED\x10\x01\x12\x10\n\x0cUNION_TAGGED\x10\x02*.\n\x05Unset\x12\x15\n\x11UNSET_UNSPECIFIED\x10\x00\x12\x0e\n\nUNSET_NULL\x10\x01:H\n\x04http\x12\x1e.google.protobuf.MethodOptions\x18\xb4\x87\x03 \x01(\x0b\x32\x18.octavo.http.v1.HttpRule:O\n\x07message\x12\x1f.google.protobuf.MessageOptions\x18\xb5\x87\x03 \x01(\x0b\x32\x1b.octavo.http.v1.MessageRule:I\n\x05\x66ield\x12\x1d.google.protobuf.FieldOptions\x18\xb6\x87\x03 \x01(\x0b\x32\x19.octavo.http.v1.FieldRule:Q\n\x05value\x12!.google.protobuf.EnumValueOptions\x18\xb7\x87\x03 \x01(\x0b\x32\x1d.octavo.http.v1.EnumValueRuleb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.http.v1.options_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_UNION']._serialized_start=712
-  _globals['_UNION']._serialized_end=780
-  _globals['_UNSET']._serialized_start=782
-  _globals['_UNSET']._serialized_end=828
+  _globals['_UNION']._serialized_start=780
+  _globals['_UNION']._serialized_end=848
+  _globals['_UNSET']._serialized_start=850
+  _globals['_UNSET']._serialized_end=896
   _globals['_HTTPRULE']._serialized_start=82
-  _globals['_HTTPRULE']._serialized_end=175
-  _globals['_MESSAGERULE']._serialized_start=177
-  _globals['_MESSAGERULE']._serialized_end=279
-  _globals['_FIELDRULE']._serialized_start=282
-  _globals['_FIELDRULE']._serialized_end=679
-  _globals['_ENUMVALUERULE']._serialized_start=681
-  _globals['_ENUMVALUERULE']._serialized_end=710
+  _globals['_HTTPRULE']._serialized_end=208
+  _globals['_MESSAGERULE']._serialized_start=210
+  _globals['_MESSAGERULE']._serialized_end=333
+  _globals['_FIELDRULE']._serialized_start=336
+  _globals['_FIELDRULE']._serialized_end=747
+  _globals['_ENUMVALUERULE']._serialized_start=749
+  _globals['_ENUMVALUERULE']._serialized_end=778
 # @@protoc_insertion_point(module_scope)

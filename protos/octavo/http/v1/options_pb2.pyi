@@ -9,9 +9,11 @@ a field nobody knows. These options say how a message looks as JSON; the protoc 
 (router_svc/codegen) reads them and emits routes, decoder, encoder, validator and OpenAPI document.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf.internal import extension_dict as _extension_dict
 import builtins as _builtins
@@ -79,6 +81,8 @@ class HttpRule(_message.Message):
     POST_FIELD_NUMBER: _builtins.int
     STREAMING_RPC_FIELD_NUMBER: _builtins.int
     STREAM_END_FIELD_NUMBER: _builtins.int
+    EVENT_KEY_FIELD_NUMBER: _builtins.int
+    ALSO_FIELD_NUMBER: _builtins.int
     get: _builtins.str
     """Served as GET; the request is filled from the path only."""
     post: _builtins.str
@@ -89,6 +93,14 @@ class HttpRule(_message.Message):
     """
     stream_end: _builtins.str
     """Data of the event that ends a successful stream, for example "[DONE]"."""
+    event_key: _builtins.str
+    """Key of a stream's JSON objects whose string value is sent as the event's name ("event: …"), for
+    example "type". An error under way is then sent as the event "error".
+    """
+    @_builtins.property
+    def also(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """More paths that answer just as well, with the same verb."""
+
     def __init__(
         self,
         *,
@@ -96,10 +108,12 @@ class HttpRule(_message.Message):
         post: _builtins.str = ...,
         streaming_rpc: _builtins.str = ...,
         stream_end: _builtins.str = ...,
+        event_key: _builtins.str = ...,
+        also: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["get", b"get", "post", b"post", "route", b"route"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["get", b"get", "post", b"post", "route", b"route", "stream_end", b"stream_end", "streaming_rpc", b"streaming_rpc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["also", b"also", "event_key", b"event_key", "get", b"get", "post", b"post", "route", b"route", "stream_end", b"stream_end", "streaming_rpc", b"streaming_rpc"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_route: _TypeAlias = _typing.Literal["get", "post"]  # noqa: Y015
     _WhichOneofArgType_route: _TypeAlias = _typing.Literal["route", b"route"]  # noqa: Y015
@@ -117,6 +131,7 @@ class MessageRule(_message.Message):
     TAG_FIELD_NUMBER: _builtins.int
     BARE_ARRAY_FIELD_NUMBER: _builtins.int
     BARE_MAP_FIELD_NUMBER: _builtins.int
+    TAG_DEFAULT_FIELD_NUMBER: _builtins.int
     union: Global___Union.ValueType
     """Set where the JSON value is one member of the message's single oneof rather than an object."""
     tag: _builtins.str
@@ -127,6 +142,8 @@ class MessageRule(_message.Message):
     """The message has one repeated field and its JSON form is the bare array."""
     bare_map: _builtins.bool
     """The message has one map field and its JSON form is the bare object of its entries."""
+    tag_default: _builtins.str
+    """For UNION_TAGGED: the member meant by an object without the tag; empty where the tag is required."""
     def __init__(
         self,
         *,
@@ -134,10 +151,11 @@ class MessageRule(_message.Message):
         tag: _builtins.str = ...,
         bare_array: _builtins.bool = ...,
         bare_map: _builtins.bool = ...,
+        tag_default: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bare_array", b"bare_array", "bare_map", b"bare_map", "tag", b"tag", "union", b"union"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bare_array", b"bare_array", "bare_map", b"bare_map", "tag", b"tag", "tag_default", b"tag_default", "union", b"union"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -168,6 +186,7 @@ class FieldRule(_message.Message):
     OMIT_EMPTY_FIELD_NUMBER: _builtins.int
     DEFAULT_JSON_FIELD_NUMBER: _builtins.int
     RAW_JSON_OBJECT_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """JSON key; the field's own name if empty."""
     required: _builtins.bool
@@ -202,6 +221,8 @@ class FieldRule(_message.Message):
     """Shown as the default in the OpenAPI document (JSON text)."""
     raw_json_object: _builtins.bool
     """Like raw_json, for JSON text that must be an object."""
+    note: _builtins.str
+    """Said of the field in the documentation's table, besides what its other options say."""
     def __init__(
         self,
         *,
@@ -222,10 +243,11 @@ class FieldRule(_message.Message):
         omit_empty: _builtins.bool = ...,
         default_json: _builtins.str = ...,
         raw_json_object: _builtins.bool = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_above", b"_above", "_maximum", b"_maximum", "_minimum", b"_minimum", "above", b"above", "maximum", b"maximum", "minimum", b"minimum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_above", b"_above", "_maximum", b"_maximum", "_minimum", b"_minimum", "above", b"above", "constant", b"constant", "default_json", b"default_json", "max_items", b"max_items", "max_length", b"max_length", "maximum", b"maximum", "min_items", b"min_items", "minimum", b"minimum", "name", b"name", "no_effect", b"no_effect", "omit_empty", b"omit_empty", "one_or_many", b"one_or_many", "raw_json", b"raw_json", "raw_json_object", b"raw_json_object", "refused", b"refused", "required", b"required", "unset", b"unset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_above", b"_above", "_maximum", b"_maximum", "_minimum", b"_minimum", "above", b"above", "constant", b"constant", "default_json", b"default_json", "max_items", b"max_items", "max_length", b"max_length", "maximum", b"maximum", "min_items", b"min_items", "minimum", b"minimum", "name", b"name", "no_effect", b"no_effect", "note", b"note", "omit_empty", b"omit_empty", "one_or_many", b"one_or_many", "raw_json", b"raw_json", "raw_json_object", b"raw_json_object", "refused", b"refused", "required", b"required", "unset", b"unset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__above: _TypeAlias = _typing.Literal["above"]  # noqa: Y015
     _WhichOneofArgType__above: _TypeAlias = _typing.Literal["_above", b"_above"]  # noqa: Y015
