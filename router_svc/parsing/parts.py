@@ -18,9 +18,9 @@ class Reasoning(NamedTuple):
 
 
 class ToolCallStart(NamedTuple):
-    """A call begins; its arguments follow. `index` counts the answer's calls from 0."""
+    """A call begins; its arguments follow. `call` counts the answer's calls from 0."""
 
-    index: int
+    call: int
     id: str
     name: str
 
@@ -28,7 +28,7 @@ class ToolCallStart(NamedTuple):
 class ToolArguments(NamedTuple):
     """More of a call's arguments; all fragments of a call, joined, are JSON text."""
 
-    index: int
+    call: int
     text: str
 
 
