@@ -16,7 +16,7 @@ from octavo.engine.v1 import (
     telemetry_pb2_grpc,
 )
 
-from engine_svc.service.errors import RequestError
+from engine_svc.service.errors import RequestError, invalid
 from engine_svc.service.output_stream import OutputStream, to_response
 from engine_svc.service.session import Session
 from engine_svc.service.submission import parse_submission
@@ -114,6 +114,14 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             reader.cancel()
             closing.cancel()
             await asyncio.gather(reader, closing, return_exceptions=True)
+
+    async def Embed(  # noqa: N802 -- gRPC's name
+        self,
+        request: engine_pb2.EmbedRequest,  # noqa: ARG002 -- nothing in it could change the answer
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> engine_pb2.EmbedResponse:
+        """Refuses: a model that generates makes no embeddings here."""
+        await abort(context, invalid("task", "the loaded model generates; it does not embed"))
 
     async def GetModelInfo(  # noqa: N802 -- gRPC's name
         self,
