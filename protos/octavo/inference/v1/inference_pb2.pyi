@@ -69,6 +69,8 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     """The model ended its turn, or a stop string or stop token was met."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """max_tokens or the context's end was reached."""
+    FINISH_REASON_TOOL_CALLS: _FinishReason.ValueType  # 3
+    """The model called tools and waits for their results."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why a choice ended."""
@@ -79,7 +81,77 @@ FINISH_REASON_STOP: FinishReason.ValueType  # 1
 """The model ended its turn, or a stop string or stop token was met."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """max_tokens or the context's end was reached."""
+FINISH_REASON_TOOL_CALLS: FinishReason.ValueType  # 3
+"""The model called tools and waits for their results."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
+
+class _ToolChoiceMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolChoiceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolChoiceMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_CHOICE_MODE_UNSPECIFIED: _ToolChoiceMode.ValueType  # 0
+    """Not given."""
+    TOOL_CHOICE_MODE_NONE: _ToolChoiceMode.ValueType  # 1
+    """No function is called."""
+    TOOL_CHOICE_MODE_AUTO: _ToolChoiceMode.ValueType  # 2
+    """The model decides."""
+    TOOL_CHOICE_MODE_REQUIRED: _ToolChoiceMode.ValueType  # 3
+    """At least one function is called."""
+
+class ToolChoiceMode(_ToolChoiceMode, metaclass=_ToolChoiceModeEnumTypeWrapper):
+    """Whether functions are called."""
+
+TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.ValueType  # 0
+"""Not given."""
+TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 1
+"""No function is called."""
+TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.ValueType  # 2
+"""The model decides."""
+TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
+"""At least one function is called."""
+Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
+
+class _ReasoningEffort:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningEffort.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASONING_EFFORT_UNSPECIFIED: _ReasoningEffort.ValueType  # 0
+    """Not given."""
+    REASONING_EFFORT_NONE: _ReasoningEffort.ValueType  # 1
+    """Not at all: the template's enable_thinking is false."""
+    REASONING_EFFORT_MINIMAL: _ReasoningEffort.ValueType  # 2
+    """Nearly not."""
+    REASONING_EFFORT_LOW: _ReasoningEffort.ValueType  # 3
+    """Little."""
+    REASONING_EFFORT_MEDIUM: _ReasoningEffort.ValueType  # 4
+    """Some."""
+    REASONING_EFFORT_HIGH: _ReasoningEffort.ValueType  # 5
+    """Much."""
+    REASONING_EFFORT_XHIGH: _ReasoningEffort.ValueType  # 6
+    """Very much."""
+
+class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
+    """How much the model thinks."""
+
+REASONING_EFFORT_UNSPECIFIED: ReasoningEffort.ValueType  # 0
+"""Not given."""
+REASONING_EFFORT_NONE: ReasoningEffort.ValueType  # 1
+"""Not at all: the template's enable_thinking is false."""
+REASONING_EFFORT_MINIMAL: ReasoningEffort.ValueType  # 2
+"""Nearly not."""
+REASONING_EFFORT_LOW: ReasoningEffort.ValueType  # 3
+"""Little."""
+REASONING_EFFORT_MEDIUM: ReasoningEffort.ValueType  # 4
+"""Some."""
+REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 5
+"""Much."""
+REASONING_EFFORT_XHIGH: ReasoningEffort.ValueType  # 6
+"""Very much."""
+Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
 @_typing.final
 class CreateChatCompletionRequest(_message.Message):
@@ -164,6 +236,25 @@ class CreateChatCompletionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     RETURN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    RETURN_TOKENS_AS_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    SPACES_BETWEEN_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    STRUCTURED_OUTPUTS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    PARALLEL_TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    REASONING_EFFORT_FIELD_NUMBER: _builtins.int
+    INCLUDE_REASONING_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    SERVICE_TIER_FIELD_NUMBER: _builtins.int
+    PROMPT_CACHE_KEY_FIELD_NUMBER: _builtins.int
+    SAFETY_IDENTIFIER_FIELD_NUMBER: _builtins.int
+    VERBOSITY_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    FUNCTION_CALL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Served name of the model; the only served model if absent."""
     frequency_penalty: _builtins.float
@@ -234,6 +325,30 @@ class CreateChatCompletionRequest(_message.Message):
     """Separates prefix caches: only requests with the same salt share cached blocks."""
     return_token_ids: _builtins.bool
     """Whether the answer carries the token ids of prompt and choices."""
+    truncate_prompt_tokens: _builtins.int
+    """Keeps only this many tokens of the prompt, the last ones; -1 is as many as fit in the context."""
+    return_tokens_as_token_ids: _builtins.bool
+    """Whether tokens in log-probabilities are shown as "token_id:…" rather than as text."""
+    spaces_between_special_tokens: _builtins.bool
+    """Whether decoding puts spaces between control tokens."""
+    parallel_tool_calls: _builtins.bool
+    """Whether one answer may have several calls; true if absent."""
+    reasoning_effort: Global___ReasoningEffort.ValueType
+    """How much the model thinks before it answers, where its template knows how."""
+    include_reasoning: _builtins.bool
+    """Whether the answer carries the model's reasoning; true if absent."""
+    service_tier: _builtins.str
+    """Which class of service is wanted."""
+    prompt_cache_key: _builtins.str
+    """A hint at which requests share a prefix."""
+    safety_identifier: _builtins.str
+    """Opaque name of the end user."""
+    verbosity: _builtins.str
+    """How wordy the answer should be."""
+    functions: _builtins.str
+    """OpenAI's older name of tools."""
+    function_call: _builtins.str
+    """OpenAI's older name of tool_choice."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
         """The conversation so far, oldest first."""
@@ -257,6 +372,36 @@ class CreateChatCompletionRequest(_message.Message):
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Token ids that end the answer, besides the model's own."""
+
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts that the answer never contains."""
+
+    @_builtins.property
+    def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """If given, only these tokens can be sampled."""
+
+    @_builtins.property
+    def response_format(self) -> Global___ResponseFormat:
+        """What the answer must look like: any text, a JSON object, or JSON of a schema."""
+
+    @_builtins.property
+    def structured_outputs(self) -> Global___StructuredOutputs:
+        """A grammar that the answer must follow: exactly one of its fields. Excludes response_format."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
+        """Functions that the model may call."""
+
+    @_builtins.property
+    def tool_choice(self) -> Global___ToolChoice:
+        """Whether and which functions are called: none, auto (if there are tools), required, one by name, or some of
+        them.
+        """
+
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Documents for the chat template (JSON objects)."""
 
     def __init__(
         self,
@@ -298,10 +443,29 @@ class CreateChatCompletionRequest(_message.Message):
         request_id: _builtins.str | None = ...,
         cache_salt: _builtins.str | None = ...,
         return_token_ids: _builtins.bool | None = ...,
+        bad_words: _abc.Iterable[_builtins.str] | None = ...,
+        allowed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        truncate_prompt_tokens: _builtins.int | None = ...,
+        return_tokens_as_token_ids: _builtins.bool | None = ...,
+        spaces_between_special_tokens: _builtins.bool | None = ...,
+        response_format: Global___ResponseFormat | None = ...,
+        structured_outputs: Global___StructuredOutputs | None = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        tool_choice: Global___ToolChoice | None = ...,
+        parallel_tool_calls: _builtins.bool | None = ...,
+        reasoning_effort: Global___ReasoningEffort.ValueType | None = ...,
+        include_reasoning: _builtins.bool | None = ...,
+        documents: _abc.Iterable[_builtins.str] | None = ...,
+        service_tier: _builtins.str | None = ...,
+        prompt_cache_key: _builtins.str | None = ...,
+        safety_identifier: _builtins.str | None = ...,
+        verbosity: _builtins.str | None = ...,
+        functions: _builtins.str | None = ...,
+        function_call: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_cache_salt", b"_cache_salt", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_frequency_penalty", b"_frequency_penalty", "_ignore_eos", b"_ignore_eos", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_completion_tokens", b"_max_completion_tokens", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_return_token_ids", b"_return_token_ids", "_seed", b"_seed", "_skip_special_tokens", b"_skip_special_tokens", "_store", b"_store", "_stream", b"_stream", "_stream_options", b"_stream_options", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_logprobs", b"_top_logprobs", "_top_p", b"_top_p", "_user", b"_user", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "cache_salt", b"cache_salt", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "frequency_penalty", b"frequency_penalty", "ignore_eos", b"ignore_eos", "include_stop_str_in_output", b"include_stop_str_in_output", "logprobs", b"logprobs", "max_completion_tokens", b"max_completion_tokens", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "return_token_ids", b"return_token_ids", "seed", b"seed", "skip_special_tokens", b"skip_special_tokens", "store", b"store", "stream", b"stream", "stream_options", b"stream_options", "temperature", b"temperature", "top_k", b"top_k", "top_logprobs", b"top_logprobs", "top_p", b"top_p", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_cache_salt", b"_cache_salt", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_frequency_penalty", b"_frequency_penalty", "_function_call", b"_function_call", "_functions", b"_functions", "_ignore_eos", b"_ignore_eos", "_include_reasoning", b"_include_reasoning", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_completion_tokens", b"_max_completion_tokens", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_parallel_tool_calls", b"_parallel_tool_calls", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_cache_key", b"_prompt_cache_key", "_prompt_logprobs", b"_prompt_logprobs", "_reasoning_effort", b"_reasoning_effort", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_response_format", b"_response_format", "_return_token_ids", b"_return_token_ids", "_return_tokens_as_token_ids", b"_return_tokens_as_token_ids", "_safety_identifier", b"_safety_identifier", "_seed", b"_seed", "_service_tier", b"_service_tier", "_skip_special_tokens", b"_skip_special_tokens", "_spaces_between_special_tokens", b"_spaces_between_special_tokens", "_store", b"_store", "_stream", b"_stream", "_stream_options", b"_stream_options", "_structured_outputs", b"_structured_outputs", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "_top_k", b"_top_k", "_top_logprobs", b"_top_logprobs", "_top_p", b"_top_p", "_truncate_prompt_tokens", b"_truncate_prompt_tokens", "_user", b"_user", "_verbosity", b"_verbosity", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "cache_salt", b"cache_salt", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "frequency_penalty", b"frequency_penalty", "function_call", b"function_call", "functions", b"functions", "ignore_eos", b"ignore_eos", "include_reasoning", b"include_reasoning", "include_stop_str_in_output", b"include_stop_str_in_output", "logprobs", b"logprobs", "max_completion_tokens", b"max_completion_tokens", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "parallel_tool_calls", b"parallel_tool_calls", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt_cache_key", b"prompt_cache_key", "prompt_logprobs", b"prompt_logprobs", "reasoning_effort", b"reasoning_effort", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "response_format", b"response_format", "return_token_ids", b"return_token_ids", "return_tokens_as_token_ids", b"return_tokens_as_token_ids", "safety_identifier", b"safety_identifier", "seed", b"seed", "service_tier", b"service_tier", "skip_special_tokens", b"skip_special_tokens", "spaces_between_special_tokens", b"spaces_between_special_tokens", "store", b"store", "stream", b"stream", "stream_options", b"stream_options", "structured_outputs", b"structured_outputs", "temperature", b"temperature", "tool_choice", b"tool_choice", "top_k", b"top_k", "top_logprobs", b"top_logprobs", "top_p", b"top_p", "truncate_prompt_tokens", b"truncate_prompt_tokens", "user", b"user", "verbosity", b"verbosity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_cache_salt", b"_cache_salt", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_frequency_penalty", b"_frequency_penalty", "_ignore_eos", b"_ignore_eos", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_completion_tokens", b"_max_completion_tokens", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_return_token_ids", b"_return_token_ids", "_seed", b"_seed", "_skip_special_tokens", b"_skip_special_tokens", "_store", b"_store", "_stream", b"_stream", "_stream_options", b"_stream_options", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_logprobs", b"_top_logprobs", "_top_p", b"_top_p", "_user", b"_user", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "cache_salt", b"cache_salt", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "frequency_penalty", b"frequency_penalty", "ignore_eos", b"ignore_eos", "include_stop_str_in_output", b"include_stop_str_in_output", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_completion_tokens", b"max_completion_tokens", "max_tokens", b"max_tokens", "messages", b"messages", "metadata", b"metadata", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "return_token_ids", b"return_token_ids", "seed", b"seed", "skip_special_tokens", b"skip_special_tokens", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "store", b"store", "stream", b"stream", "stream_options", b"stream_options", "temperature", b"temperature", "top_k", b"top_k", "top_logprobs", b"top_logprobs", "top_p", b"top_p", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_cache_salt", b"_cache_salt", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_frequency_penalty", b"_frequency_penalty", "_function_call", b"_function_call", "_functions", b"_functions", "_ignore_eos", b"_ignore_eos", "_include_reasoning", b"_include_reasoning", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_completion_tokens", b"_max_completion_tokens", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_parallel_tool_calls", b"_parallel_tool_calls", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_cache_key", b"_prompt_cache_key", "_prompt_logprobs", b"_prompt_logprobs", "_reasoning_effort", b"_reasoning_effort", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_response_format", b"_response_format", "_return_token_ids", b"_return_token_ids", "_return_tokens_as_token_ids", b"_return_tokens_as_token_ids", "_safety_identifier", b"_safety_identifier", "_seed", b"_seed", "_service_tier", b"_service_tier", "_skip_special_tokens", b"_skip_special_tokens", "_spaces_between_special_tokens", b"_spaces_between_special_tokens", "_store", b"_store", "_stream", b"_stream", "_stream_options", b"_stream_options", "_structured_outputs", b"_structured_outputs", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "_top_k", b"_top_k", "_top_logprobs", b"_top_logprobs", "_top_p", b"_top_p", "_truncate_prompt_tokens", b"_truncate_prompt_tokens", "_user", b"_user", "_verbosity", b"_verbosity", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "allowed_token_ids", b"allowed_token_ids", "bad_words", b"bad_words", "cache_salt", b"cache_salt", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "documents", b"documents", "frequency_penalty", b"frequency_penalty", "function_call", b"function_call", "functions", b"functions", "ignore_eos", b"ignore_eos", "include_reasoning", b"include_reasoning", "include_stop_str_in_output", b"include_stop_str_in_output", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_completion_tokens", b"max_completion_tokens", "max_tokens", b"max_tokens", "messages", b"messages", "metadata", b"metadata", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "parallel_tool_calls", b"parallel_tool_calls", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt_cache_key", b"prompt_cache_key", "prompt_logprobs", b"prompt_logprobs", "reasoning_effort", b"reasoning_effort", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "response_format", b"response_format", "return_token_ids", b"return_token_ids", "return_tokens_as_token_ids", b"return_tokens_as_token_ids", "safety_identifier", b"safety_identifier", "seed", b"seed", "service_tier", b"service_tier", "skip_special_tokens", b"skip_special_tokens", "spaces_between_special_tokens", b"spaces_between_special_tokens", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "store", b"store", "stream", b"stream", "stream_options", b"stream_options", "structured_outputs", b"structured_outputs", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools", "top_k", b"top_k", "top_logprobs", b"top_logprobs", "top_p", b"top_p", "truncate_prompt_tokens", b"truncate_prompt_tokens", "user", b"user", "verbosity", b"verbosity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__add_generation_prompt: _TypeAlias = _typing.Literal["add_generation_prompt"]  # noqa: Y015
     _WhichOneofArgType__add_generation_prompt: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt"]  # noqa: Y015
@@ -317,8 +481,14 @@ class CreateChatCompletionRequest(_message.Message):
     _WhichOneofArgType__continue_final_message: _TypeAlias = _typing.Literal["_continue_final_message", b"_continue_final_message"]  # noqa: Y015
     _WhichOneofReturnType__frequency_penalty: _TypeAlias = _typing.Literal["frequency_penalty"]  # noqa: Y015
     _WhichOneofArgType__frequency_penalty: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__function_call: _TypeAlias = _typing.Literal["function_call"]  # noqa: Y015
+    _WhichOneofArgType__function_call: _TypeAlias = _typing.Literal["_function_call", b"_function_call"]  # noqa: Y015
+    _WhichOneofReturnType__functions: _TypeAlias = _typing.Literal["functions"]  # noqa: Y015
+    _WhichOneofArgType__functions: _TypeAlias = _typing.Literal["_functions", b"_functions"]  # noqa: Y015
     _WhichOneofReturnType__ignore_eos: _TypeAlias = _typing.Literal["ignore_eos"]  # noqa: Y015
     _WhichOneofArgType__ignore_eos: _TypeAlias = _typing.Literal["_ignore_eos", b"_ignore_eos"]  # noqa: Y015
+    _WhichOneofReturnType__include_reasoning: _TypeAlias = _typing.Literal["include_reasoning"]  # noqa: Y015
+    _WhichOneofArgType__include_reasoning: _TypeAlias = _typing.Literal["_include_reasoning", b"_include_reasoning"]  # noqa: Y015
     _WhichOneofReturnType__include_stop_str_in_output: _TypeAlias = _typing.Literal["include_stop_str_in_output"]  # noqa: Y015
     _WhichOneofArgType__include_stop_str_in_output: _TypeAlias = _typing.Literal["_include_stop_str_in_output", b"_include_stop_str_in_output"]  # noqa: Y015
     _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
@@ -335,38 +505,62 @@ class CreateChatCompletionRequest(_message.Message):
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
     _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
+    _WhichOneofReturnType__parallel_tool_calls: _TypeAlias = _typing.Literal["parallel_tool_calls"]  # noqa: Y015
+    _WhichOneofArgType__parallel_tool_calls: _TypeAlias = _typing.Literal["_parallel_tool_calls", b"_parallel_tool_calls"]  # noqa: Y015
     _WhichOneofReturnType__presence_penalty: _TypeAlias = _typing.Literal["presence_penalty"]  # noqa: Y015
     _WhichOneofArgType__presence_penalty: _TypeAlias = _typing.Literal["_presence_penalty", b"_presence_penalty"]  # noqa: Y015
     _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
     _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    _WhichOneofReturnType__prompt_cache_key: _TypeAlias = _typing.Literal["prompt_cache_key"]  # noqa: Y015
+    _WhichOneofArgType__prompt_cache_key: _TypeAlias = _typing.Literal["_prompt_cache_key", b"_prompt_cache_key"]  # noqa: Y015
     _WhichOneofReturnType__prompt_logprobs: _TypeAlias = _typing.Literal["prompt_logprobs"]  # noqa: Y015
     _WhichOneofArgType__prompt_logprobs: _TypeAlias = _typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning_effort: _TypeAlias = _typing.Literal["reasoning_effort"]  # noqa: Y015
+    _WhichOneofArgType__reasoning_effort: _TypeAlias = _typing.Literal["_reasoning_effort", b"_reasoning_effort"]  # noqa: Y015
     _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
+    _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
     _WhichOneofReturnType__return_token_ids: _TypeAlias = _typing.Literal["return_token_ids"]  # noqa: Y015
     _WhichOneofArgType__return_token_ids: _TypeAlias = _typing.Literal["_return_token_ids", b"_return_token_ids"]  # noqa: Y015
+    _WhichOneofReturnType__return_tokens_as_token_ids: _TypeAlias = _typing.Literal["return_tokens_as_token_ids"]  # noqa: Y015
+    _WhichOneofArgType__return_tokens_as_token_ids: _TypeAlias = _typing.Literal["_return_tokens_as_token_ids", b"_return_tokens_as_token_ids"]  # noqa: Y015
+    _WhichOneofReturnType__safety_identifier: _TypeAlias = _typing.Literal["safety_identifier"]  # noqa: Y015
+    _WhichOneofArgType__safety_identifier: _TypeAlias = _typing.Literal["_safety_identifier", b"_safety_identifier"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__service_tier: _TypeAlias = _typing.Literal["service_tier"]  # noqa: Y015
+    _WhichOneofArgType__service_tier: _TypeAlias = _typing.Literal["_service_tier", b"_service_tier"]  # noqa: Y015
     _WhichOneofReturnType__skip_special_tokens: _TypeAlias = _typing.Literal["skip_special_tokens"]  # noqa: Y015
     _WhichOneofArgType__skip_special_tokens: _TypeAlias = _typing.Literal["_skip_special_tokens", b"_skip_special_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__spaces_between_special_tokens: _TypeAlias = _typing.Literal["spaces_between_special_tokens"]  # noqa: Y015
+    _WhichOneofArgType__spaces_between_special_tokens: _TypeAlias = _typing.Literal["_spaces_between_special_tokens", b"_spaces_between_special_tokens"]  # noqa: Y015
     _WhichOneofReturnType__store: _TypeAlias = _typing.Literal["store"]  # noqa: Y015
     _WhichOneofArgType__store: _TypeAlias = _typing.Literal["_store", b"_store"]  # noqa: Y015
     _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
     _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
     _WhichOneofReturnType__stream_options: _TypeAlias = _typing.Literal["stream_options"]  # noqa: Y015
     _WhichOneofArgType__stream_options: _TypeAlias = _typing.Literal["_stream_options", b"_stream_options"]  # noqa: Y015
+    _WhichOneofReturnType__structured_outputs: _TypeAlias = _typing.Literal["structured_outputs"]  # noqa: Y015
+    _WhichOneofArgType__structured_outputs: _TypeAlias = _typing.Literal["_structured_outputs", b"_structured_outputs"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__tool_choice: _TypeAlias = _typing.Literal["tool_choice"]  # noqa: Y015
+    _WhichOneofArgType__tool_choice: _TypeAlias = _typing.Literal["_tool_choice", b"_tool_choice"]  # noqa: Y015
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType__top_logprobs: _TypeAlias = _typing.Literal["top_logprobs"]  # noqa: Y015
     _WhichOneofArgType__top_logprobs: _TypeAlias = _typing.Literal["_top_logprobs", b"_top_logprobs"]  # noqa: Y015
     _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
     _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    _WhichOneofReturnType__truncate_prompt_tokens: _TypeAlias = _typing.Literal["truncate_prompt_tokens"]  # noqa: Y015
+    _WhichOneofArgType__truncate_prompt_tokens: _TypeAlias = _typing.Literal["_truncate_prompt_tokens", b"_truncate_prompt_tokens"]  # noqa: Y015
     _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
     _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    _WhichOneofReturnType__verbosity: _TypeAlias = _typing.Literal["verbosity"]  # noqa: Y015
+    _WhichOneofArgType__verbosity: _TypeAlias = _typing.Literal["_verbosity", b"_verbosity"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__add_generation_prompt) -> _WhichOneofReturnType__add_generation_prompt | None: ...
     @_typing.overload
@@ -382,7 +576,13 @@ class CreateChatCompletionRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__frequency_penalty) -> _WhichOneofReturnType__frequency_penalty | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__function_call) -> _WhichOneofReturnType__function_call | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__functions) -> _WhichOneofReturnType__functions | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ignore_eos) -> _WhichOneofReturnType__ignore_eos | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__include_reasoning) -> _WhichOneofReturnType__include_reasoning | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__include_stop_str_in_output) -> _WhichOneofReturnType__include_stop_str_in_output | None: ...
     @_typing.overload
@@ -400,21 +600,37 @@ class CreateChatCompletionRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n) -> _WhichOneofReturnType__n | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parallel_tool_calls) -> _WhichOneofReturnType__parallel_tool_calls | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__presence_penalty) -> _WhichOneofReturnType__presence_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_cache_key) -> _WhichOneofReturnType__prompt_cache_key | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_logprobs) -> _WhichOneofReturnType__prompt_logprobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning_effort) -> _WhichOneofReturnType__reasoning_effort | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_token_ids) -> _WhichOneofReturnType__return_token_ids | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__return_tokens_as_token_ids) -> _WhichOneofReturnType__return_tokens_as_token_ids | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__safety_identifier) -> _WhichOneofReturnType__safety_identifier | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__service_tier) -> _WhichOneofReturnType__service_tier | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__skip_special_tokens) -> _WhichOneofReturnType__skip_special_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spaces_between_special_tokens) -> _WhichOneofReturnType__spaces_between_special_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__store) -> _WhichOneofReturnType__store | None: ...
     @_typing.overload
@@ -422,7 +638,11 @@ class CreateChatCompletionRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stream_options) -> _WhichOneofReturnType__stream_options | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__structured_outputs) -> _WhichOneofReturnType__structured_outputs | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tool_choice) -> _WhichOneofReturnType__tool_choice | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
@@ -430,9 +650,478 @@ class CreateChatCompletionRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__truncate_prompt_tokens) -> _WhichOneofReturnType__truncate_prompt_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__verbosity) -> _WhichOneofReturnType__verbosity | None: ...
 
 Global___CreateChatCompletionRequest: _TypeAlias = CreateChatCompletionRequest  # noqa: Y015
+
+@_typing.final
+class Tool(_message.Message):
+    """A function that the model may call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """Always "function"."""
+    @_builtins.property
+    def function(self) -> Global___FunctionDefinition:
+        """The function."""
+
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        function: Global___FunctionDefinition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tool: _TypeAlias = Tool  # noqa: Y015
+
+@_typing.final
+class FunctionDefinition(_message.Message):
+    """A function: what it is called, what it is for, what it takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name by which the model calls it."""
+    description: _builtins.str
+    """What it is for."""
+    parameters: _builtins.str
+    """JSON schema of its arguments; no arguments if absent."""
+    strict: _builtins.bool
+    """Whether arguments follow the schema by grammar, also where the model may choose not to call."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str | None = ...,
+        parameters: _builtins.str | None = ...,
+        strict: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_parameters", b"_parameters", "_strict", b"_strict", "description", b"description", "parameters", b"parameters", "strict", b"strict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_parameters", b"_parameters", "_strict", b"_strict", "description", b"description", "name", b"name", "parameters", b"parameters", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
+    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
+    _WhichOneofReturnType__parameters: _TypeAlias = _typing.Literal["parameters"]  # noqa: Y015
+    _WhichOneofArgType__parameters: _TypeAlias = _typing.Literal["_parameters", b"_parameters"]  # noqa: Y015
+    _WhichOneofReturnType__strict: _TypeAlias = _typing.Literal["strict"]  # noqa: Y015
+    _WhichOneofArgType__strict: _TypeAlias = _typing.Literal["_strict", b"_strict"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parameters) -> _WhichOneofReturnType__parameters | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__strict) -> _WhichOneofReturnType__strict | None: ...
+
+Global___FunctionDefinition: _TypeAlias = FunctionDefinition  # noqa: Y015
+
+@_typing.final
+class ToolChoice(_message.Message):
+    """Whether and which functions are called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    mode: Global___ToolChoiceMode.ValueType
+    """For all functions."""
+    @_builtins.property
+    def object(self) -> Global___ToolChoiceObject:
+        """For some functions."""
+
+    def __init__(
+        self,
+        *,
+        mode: Global___ToolChoiceMode.ValueType = ...,
+        object: Global___ToolChoiceObject | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mode", b"mode", "object", b"object"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mode", b"mode", "object", b"object"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["mode", "object"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
+
+@_typing.final
+class ToolChoiceObject(_message.Message):
+    """Which functions are called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    ALLOWED_TOOLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def function(self) -> Global___NamedToolChoice:
+        """This function is called."""
+
+    @_builtins.property
+    def allowed_tools(self) -> Global___AllowedToolsChoice:
+        """Some functions may or must be called."""
+
+    def __init__(
+        self,
+        *,
+        function: Global___NamedToolChoice | None = ...,
+        allowed_tools: Global___AllowedToolsChoice | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowed_tools", b"allowed_tools", "function", b"function", "kind", b"kind"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_tools", b"allowed_tools", "function", b"function", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["function", "allowed_tools"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___ToolChoiceObject: _TypeAlias = ToolChoiceObject  # noqa: Y015
+
+@_typing.final
+class NamedToolChoice(_message.Message):
+    """This function is called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def function(self) -> Global___FunctionName:
+        """Which."""
+
+    def __init__(
+        self,
+        *,
+        function: Global___FunctionName | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedToolChoice: _TypeAlias = NamedToolChoice  # noqa: Y015
+
+@_typing.final
+class FunctionName(_message.Message):
+    """Name of a function."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FunctionName: _TypeAlias = FunctionName  # noqa: Y015
+
+@_typing.final
+class AllowedToolsChoice(_message.Message):
+    """Some functions may or must be called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_TOOLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def allowed_tools(self) -> Global___AllowedTools:
+        """Which, and how."""
+
+    def __init__(
+        self,
+        *,
+        allowed_tools: Global___AllowedTools | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowed_tools", b"allowed_tools"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_tools", b"allowed_tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowedToolsChoice: _TypeAlias = AllowedToolsChoice  # noqa: Y015
+
+@_typing.final
+class AllowedTools(_message.Message):
+    """Some functions of tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    mode: Global___ToolChoiceMode.ValueType
+    """Auto or required."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___AllowedTool]:
+        """Which functions."""
+
+    def __init__(
+        self,
+        *,
+        mode: Global___ToolChoiceMode.ValueType = ...,
+        tools: _abc.Iterable[Global___AllowedTool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowedTools: _TypeAlias = AllowedTools  # noqa: Y015
+
+@_typing.final
+class AllowedTool(_message.Message):
+    """A function of tools, by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """Always "function"."""
+    @_builtins.property
+    def function(self) -> Global___FunctionName:
+        """Which."""
+
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        function: Global___FunctionName | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowedTool: _TypeAlias = AllowedTool  # noqa: Y015
+
+@_typing.final
+class ResponseFormat(_message.Message):
+    """What an answer must look like."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    JSON_OBJECT_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def text(self) -> Global___TextFormat:
+        """Any text."""
+
+    @_builtins.property
+    def json_object(self) -> Global___JsonObjectFormat:
+        """Any JSON object."""
+
+    @_builtins.property
+    def json_schema(self) -> Global___JsonSchemaFormat:
+        """JSON of a schema."""
+
+    def __init__(
+        self,
+        *,
+        text: Global___TextFormat | None = ...,
+        json_object: Global___JsonObjectFormat | None = ...,
+        json_schema: Global___JsonSchemaFormat | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "json_object", "json_schema"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
+
+@_typing.final
+class TextFormat(_message.Message):
+    """Any text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextFormat: _TypeAlias = TextFormat  # noqa: Y015
+
+@_typing.final
+class JsonObjectFormat(_message.Message):
+    """Any JSON object."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JsonObjectFormat: _TypeAlias = JsonObjectFormat  # noqa: Y015
+
+@_typing.final
+class JsonSchemaFormat(_message.Message):
+    """JSON of a schema."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def json_schema(self) -> Global___JsonSchema:
+        """Which schema."""
+
+    def __init__(
+        self,
+        *,
+        json_schema: Global___JsonSchema | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JsonSchemaFormat: _TypeAlias = JsonSchemaFormat  # noqa: Y015
+
+@_typing.final
+class JsonSchema(_message.Message):
+    """A JSON schema and its name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the schema."""
+    description: _builtins.str
+    """What it is for."""
+    schema: _builtins.str
+    """The schema: an object."""
+    strict: _builtins.bool
+    """Whether the answer follows the schema exactly."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str | None = ...,
+        description: _builtins.str | None = ...,
+        schema: _builtins.str = ...,
+        strict: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "_strict", b"_strict", "description", b"description", "name", b"name", "strict", b"strict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "_strict", b"_strict", "description", b"description", "name", b"name", "schema", b"schema", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
+    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    _WhichOneofReturnType__strict: _TypeAlias = _typing.Literal["strict"]  # noqa: Y015
+    _WhichOneofArgType__strict: _TypeAlias = _typing.Literal["_strict", b"_strict"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__strict) -> _WhichOneofReturnType__strict | None: ...
+
+Global___JsonSchema: _TypeAlias = JsonSchema  # noqa: Y015
+
+@_typing.final
+class StructuredOutputs(_message.Message):
+    """A grammar that an answer must follow: exactly one of these."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
+    JSON_OBJECT_FIELD_NUMBER: _builtins.int
+    STRUCTURAL_TAG_FIELD_NUMBER: _builtins.int
+    json: _builtins.str
+    """A JSON schema: an object, or its text."""
+    regex: _builtins.str
+    """A regular expression that the whole answer matches."""
+    grammar: _builtins.str
+    """A context-free grammar, in Lark's notation or in GBNF."""
+    json_object: _builtins.bool
+    """Any JSON object."""
+    structural_tag: _builtins.str
+    """Free text with parts that follow schemas: an object, or its text."""
+    @_builtins.property
+    def choice(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The answer is one of these texts."""
+
+    def __init__(
+        self,
+        *,
+        json: _builtins.str | None = ...,
+        regex: _builtins.str | None = ...,
+        choice: _abc.Iterable[_builtins.str] | None = ...,
+        grammar: _builtins.str | None = ...,
+        json_object: _builtins.bool | None = ...,
+        structural_tag: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_grammar", b"_grammar", "_json", b"_json", "_json_object", b"_json_object", "_regex", b"_regex", "_structural_tag", b"_structural_tag", "grammar", b"grammar", "json", b"json", "json_object", b"json_object", "regex", b"regex", "structural_tag", b"structural_tag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_grammar", b"_grammar", "_json", b"_json", "_json_object", b"_json_object", "_regex", b"_regex", "_structural_tag", b"_structural_tag", "choice", b"choice", "grammar", b"grammar", "json", b"json", "json_object", b"json_object", "regex", b"regex", "structural_tag", b"structural_tag"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__grammar: _TypeAlias = _typing.Literal["grammar"]  # noqa: Y015
+    _WhichOneofArgType__grammar: _TypeAlias = _typing.Literal["_grammar", b"_grammar"]  # noqa: Y015
+    _WhichOneofReturnType__json: _TypeAlias = _typing.Literal["json"]  # noqa: Y015
+    _WhichOneofArgType__json: _TypeAlias = _typing.Literal["_json", b"_json"]  # noqa: Y015
+    _WhichOneofReturnType__json_object: _TypeAlias = _typing.Literal["json_object"]  # noqa: Y015
+    _WhichOneofArgType__json_object: _TypeAlias = _typing.Literal["_json_object", b"_json_object"]  # noqa: Y015
+    _WhichOneofReturnType__regex: _TypeAlias = _typing.Literal["regex"]  # noqa: Y015
+    _WhichOneofArgType__regex: _TypeAlias = _typing.Literal["_regex", b"_regex"]  # noqa: Y015
+    _WhichOneofReturnType__structural_tag: _TypeAlias = _typing.Literal["structural_tag"]  # noqa: Y015
+    _WhichOneofArgType__structural_tag: _TypeAlias = _typing.Literal["_structural_tag", b"_structural_tag"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grammar) -> _WhichOneofReturnType__grammar | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__json) -> _WhichOneofReturnType__json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__json_object) -> _WhichOneofReturnType__json_object | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__regex) -> _WhichOneofReturnType__regex | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__structural_tag) -> _WhichOneofReturnType__structural_tag | None: ...
+
+Global___StructuredOutputs: _TypeAlias = StructuredOutputs  # noqa: Y015
 
 @_typing.final
 class StreamOptions(_message.Message):
@@ -442,26 +1131,34 @@ class StreamOptions(_message.Message):
 
     INCLUDE_USAGE_FIELD_NUMBER: _builtins.int
     CONTINUOUS_USAGE_STATS_FIELD_NUMBER: _builtins.int
+    INCLUDE_OBFUSCATION_FIELD_NUMBER: _builtins.int
     include_usage: _builtins.bool
     """Whether one last chunk carries the usage."""
     continuous_usage_stats: _builtins.bool
     """Whether every chunk carries the usage so far."""
+    include_obfuscation: _builtins.bool
+    """Whether chunks are padded to hide the length of tokens."""
     def __init__(
         self,
         *,
         include_usage: _builtins.bool | None = ...,
         continuous_usage_stats: _builtins.bool | None = ...,
+        include_obfuscation: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_continuous_usage_stats", b"_continuous_usage_stats", "_include_usage", b"_include_usage", "continuous_usage_stats", b"continuous_usage_stats", "include_usage", b"include_usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_continuous_usage_stats", b"_continuous_usage_stats", "_include_obfuscation", b"_include_obfuscation", "_include_usage", b"_include_usage", "continuous_usage_stats", b"continuous_usage_stats", "include_obfuscation", b"include_obfuscation", "include_usage", b"include_usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_continuous_usage_stats", b"_continuous_usage_stats", "_include_usage", b"_include_usage", "continuous_usage_stats", b"continuous_usage_stats", "include_usage", b"include_usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_continuous_usage_stats", b"_continuous_usage_stats", "_include_obfuscation", b"_include_obfuscation", "_include_usage", b"_include_usage", "continuous_usage_stats", b"continuous_usage_stats", "include_obfuscation", b"include_obfuscation", "include_usage", b"include_usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__continuous_usage_stats: _TypeAlias = _typing.Literal["continuous_usage_stats"]  # noqa: Y015
     _WhichOneofArgType__continuous_usage_stats: _TypeAlias = _typing.Literal["_continuous_usage_stats", b"_continuous_usage_stats"]  # noqa: Y015
+    _WhichOneofReturnType__include_obfuscation: _TypeAlias = _typing.Literal["include_obfuscation"]  # noqa: Y015
+    _WhichOneofArgType__include_obfuscation: _TypeAlias = _typing.Literal["_include_obfuscation", b"_include_obfuscation"]  # noqa: Y015
     _WhichOneofReturnType__include_usage: _TypeAlias = _typing.Literal["include_usage"]  # noqa: Y015
     _WhichOneofArgType__include_usage: _TypeAlias = _typing.Literal["_include_usage", b"_include_usage"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__continuous_usage_stats) -> _WhichOneofReturnType__continuous_usage_stats | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__include_obfuscation) -> _WhichOneofReturnType__include_obfuscation | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__include_usage) -> _WhichOneofReturnType__include_usage | None: ...
 
@@ -820,29 +1517,43 @@ class AssistantMessage(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    REASONING_CONTENT_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Always assistant."""
     content: _builtins.str
     """The text."""
     refusal: _builtins.str
     """A refusal; never set, present for OpenAI's clients."""
+    reasoning_content: _builtins.str
+    """The model's reasoning, if it has any."""
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """The functions that the model calls."""
+
     def __init__(
         self,
         *,
         role: Global___Role.ValueType = ...,
         content: _builtins.str | None = ...,
         refusal: _builtins.str | None = ...,
+        reasoning_content: _builtins.str | None = ...,
+        tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_refusal", b"_refusal", "content", b"content", "refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_reasoning_content", b"_reasoning_content", "_refusal", b"_refusal", "content", b"content", "reasoning_content", b"reasoning_content", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_refusal", b"_refusal", "content", b"content", "refusal", b"refusal", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_reasoning_content", b"_reasoning_content", "_refusal", b"_refusal", "content", b"content", "reasoning_content", b"reasoning_content", "refusal", b"refusal", "role", b"role", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content: _TypeAlias = _typing.Literal["content"]  # noqa: Y015
     _WhichOneofArgType__content: _TypeAlias = _typing.Literal["_content", b"_content"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning_content: _TypeAlias = _typing.Literal["reasoning_content"]  # noqa: Y015
+    _WhichOneofArgType__reasoning_content: _TypeAlias = _typing.Literal["_reasoning_content", b"_reasoning_content"]  # noqa: Y015
     _WhichOneofReturnType__refusal: _TypeAlias = _typing.Literal["refusal"]  # noqa: Y015
     _WhichOneofArgType__refusal: _TypeAlias = _typing.Literal["_refusal", b"_refusal"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__content) -> _WhichOneofReturnType__content | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning_content) -> _WhichOneofReturnType__reasoning_content | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__refusal) -> _WhichOneofReturnType__refusal | None: ...
 
@@ -1165,30 +1876,120 @@ class ChatDelta(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    REASONING_CONTENT_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """Assistant, in the first chunk of a choice."""
     content: _builtins.str
     """New text."""
+    reasoning_content: _builtins.str
+    """New text of the model's reasoning."""
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallDelta]:
+        """Calls of functions that begin or go on."""
+
     def __init__(
         self,
         *,
         role: Global___Role.ValueType | None = ...,
         content: _builtins.str | None = ...,
+        reasoning_content: _builtins.str | None = ...,
+        tool_calls: _abc.Iterable[Global___ToolCallDelta] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_role", b"_role", "content", b"content", "role", b"role"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_reasoning_content", b"_reasoning_content", "_role", b"_role", "content", b"content", "reasoning_content", b"reasoning_content", "role", b"role"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_role", b"_role", "content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content", b"_content", "_reasoning_content", b"_reasoning_content", "_role", b"_role", "content", b"content", "reasoning_content", b"reasoning_content", "role", b"role", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content: _TypeAlias = _typing.Literal["content"]  # noqa: Y015
     _WhichOneofArgType__content: _TypeAlias = _typing.Literal["_content", b"_content"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning_content: _TypeAlias = _typing.Literal["reasoning_content"]  # noqa: Y015
+    _WhichOneofArgType__reasoning_content: _TypeAlias = _typing.Literal["_reasoning_content", b"_reasoning_content"]  # noqa: Y015
     _WhichOneofReturnType__role: _TypeAlias = _typing.Literal["role"]  # noqa: Y015
     _WhichOneofArgType__role: _TypeAlias = _typing.Literal["_role", b"_role"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__content) -> _WhichOneofReturnType__content | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning_content) -> _WhichOneofReturnType__reasoning_content | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__role) -> _WhichOneofReturnType__role | None: ...
 
 Global___ChatDelta: _TypeAlias = ChatDelta  # noqa: Y015
+
+@_typing.final
+class ToolCallDelta(_message.Message):
+    """A call that begins, with id and name, or goes on, with more of its arguments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Which of the answer's calls."""
+    id: _builtins.str
+    """Name of the call; in its first delta only."""
+    type: _builtins.str
+    """"function"; in its first delta only."""
+    @_builtins.property
+    def function(self) -> Global___FunctionCallDelta:
+        """What is new."""
+
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        id: _builtins.str | None = ...,
+        type: _builtins.str | None = ...,
+        function: Global___FunctionCallDelta | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_id", b"_id", "_type", b"_type", "function", b"function", "id", b"id", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_id", b"_id", "_type", b"_type", "function", b"function", "id", b"id", "index", b"index", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__id: _TypeAlias = _typing.Literal["id"]  # noqa: Y015
+    _WhichOneofArgType__id: _TypeAlias = _typing.Literal["_id", b"_id"]  # noqa: Y015
+    _WhichOneofReturnType__type: _TypeAlias = _typing.Literal["type"]  # noqa: Y015
+    _WhichOneofArgType__type: _TypeAlias = _typing.Literal["_type", b"_type"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__id) -> _WhichOneofReturnType__id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__type) -> _WhichOneofReturnType__type | None: ...
+
+Global___ToolCallDelta: _TypeAlias = ToolCallDelta  # noqa: Y015
+
+@_typing.final
+class FunctionCallDelta(_message.Message):
+    """What is new in a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the function; in the call's first delta only."""
+    arguments: _builtins.str
+    """More of the arguments' JSON text."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str | None = ...,
+        arguments: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_name", b"_name", "arguments", b"arguments", "name", b"name"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_arguments", b"_arguments", "_name", b"_name", "arguments", b"arguments", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
+    _WhichOneofArgType__arguments: _TypeAlias = _typing.Literal["_arguments", b"_arguments"]  # noqa: Y015
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__arguments) -> _WhichOneofReturnType__arguments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+
+Global___FunctionCallDelta: _TypeAlias = FunctionCallDelta  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
@@ -1200,6 +2001,7 @@ class Usage(_message.Message):
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_DETAILS_FIELD_NUMBER: _builtins.int
+    COMPLETION_TOKENS_DETAILS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Tokens of the prompt; a prompt answered n times counts once."""
     completion_tokens: _builtins.int
@@ -1210,6 +2012,10 @@ class Usage(_message.Message):
     def prompt_tokens_details(self) -> Global___PromptTokensDetails:
         """Where the prompt's tokens came from."""
 
+    @_builtins.property
+    def completion_tokens_details(self) -> Global___CompletionTokensDetails:
+        """What the sampled tokens are."""
+
     def __init__(
         self,
         *,
@@ -1217,14 +2023,37 @@ class Usage(_message.Message):
         completion_tokens: _builtins.int = ...,
         total_tokens: _builtins.int = ...,
         prompt_tokens_details: Global___PromptTokensDetails | None = ...,
+        completion_tokens_details: Global___CompletionTokensDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens_details", b"prompt_tokens_details"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["completion_tokens_details", b"completion_tokens_details", "prompt_tokens_details", b"prompt_tokens_details"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "prompt_tokens", b"prompt_tokens", "prompt_tokens_details", b"prompt_tokens_details", "total_tokens", b"total_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion_tokens", b"completion_tokens", "completion_tokens_details", b"completion_tokens_details", "prompt_tokens", b"prompt_tokens", "prompt_tokens_details", b"prompt_tokens_details", "total_tokens", b"total_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class CompletionTokensDetails(_message.Message):
+    """What the sampled tokens are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASONING_TOKENS_FIELD_NUMBER: _builtins.int
+    reasoning_tokens: _builtins.int
+    """Tokens of the model's reasoning, counted by tokenising its text."""
+    def __init__(
+        self,
+        *,
+        reasoning_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reasoning_tokens", b"reasoning_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletionTokensDetails: _TypeAlias = CompletionTokensDetails  # noqa: Y015
 
 @_typing.final
 class PromptTokensDetails(_message.Message):
@@ -1304,6 +2133,15 @@ class CreateCompletionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     RETURN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    RETURN_TOKENS_AS_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    SPACES_BETWEEN_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
+    STRUCTURED_OUTPUTS_FIELD_NUMBER: _builtins.int
+    BEST_OF_FIELD_NUMBER: _builtins.int
+    SUFFIX_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Served name of the model; the only served model if absent."""
     echo: _builtins.bool
@@ -1358,6 +2196,16 @@ class CreateCompletionRequest(_message.Message):
     """Separates prefix caches: only requests with the same salt share cached blocks."""
     return_token_ids: _builtins.bool
     """Whether the answer carries the token ids of prompt and choices."""
+    truncate_prompt_tokens: _builtins.int
+    """Keeps only this many tokens of the prompt, the last ones; -1 is as many as fit in the context."""
+    return_tokens_as_token_ids: _builtins.bool
+    """Whether tokens in log-probabilities are shown as "token_id:…" rather than as text."""
+    spaces_between_special_tokens: _builtins.bool
+    """Whether decoding puts spaces between control tokens."""
+    best_of: _builtins.int
+    """Samples this many answers and returns the n likeliest; not for streams."""
+    suffix: _builtins.str
+    """The text after the gap that the answer fills. Refused where the model has no tokens for it."""
     @_builtins.property
     def prompt(self) -> Global___Prompt:
         """What to continue: a text, a list of texts, token ids, or a list of lists of token ids."""
@@ -1377,6 +2225,22 @@ class CreateCompletionRequest(_message.Message):
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Token ids that end an answer, besides the model's own."""
+
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts that the answer never contains."""
+
+    @_builtins.property
+    def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """If given, only these tokens can be sampled."""
+
+    @_builtins.property
+    def response_format(self) -> Global___ResponseFormat:
+        """What the answer must look like: any text, a JSON object, or JSON of a schema."""
+
+    @_builtins.property
+    def structured_outputs(self) -> Global___StructuredOutputs:
+        """A grammar that the answer must follow: exactly one of its fields. Excludes response_format."""
 
     def __init__(
         self,
@@ -1411,13 +2275,24 @@ class CreateCompletionRequest(_message.Message):
         request_id: _builtins.str | None = ...,
         cache_salt: _builtins.str | None = ...,
         return_token_ids: _builtins.bool | None = ...,
+        bad_words: _abc.Iterable[_builtins.str] | None = ...,
+        allowed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        truncate_prompt_tokens: _builtins.int | None = ...,
+        return_tokens_as_token_ids: _builtins.bool | None = ...,
+        spaces_between_special_tokens: _builtins.bool | None = ...,
+        response_format: Global___ResponseFormat | None = ...,
+        structured_outputs: Global___StructuredOutputs | None = ...,
+        best_of: _builtins.int | None = ...,
+        suffix: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens", "_cache_salt", b"_cache_salt", "_echo", b"_echo", "_frequency_penalty", b"_frequency_penalty", "_ignore_eos", b"_ignore_eos", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_return_token_ids", b"_return_token_ids", "_seed", b"_seed", "_skip_special_tokens", b"_skip_special_tokens", "_stream", b"_stream", "_stream_options", b"_stream_options", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_user", b"_user", "add_special_tokens", b"add_special_tokens", "cache_salt", b"cache_salt", "echo", b"echo", "frequency_penalty", b"frequency_penalty", "ignore_eos", b"ignore_eos", "include_stop_str_in_output", b"include_stop_str_in_output", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "return_token_ids", b"return_token_ids", "seed", b"seed", "skip_special_tokens", b"skip_special_tokens", "stream", b"stream", "stream_options", b"stream_options", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens", "_best_of", b"_best_of", "_cache_salt", b"_cache_salt", "_echo", b"_echo", "_frequency_penalty", b"_frequency_penalty", "_ignore_eos", b"_ignore_eos", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_response_format", b"_response_format", "_return_token_ids", b"_return_token_ids", "_return_tokens_as_token_ids", b"_return_tokens_as_token_ids", "_seed", b"_seed", "_skip_special_tokens", b"_skip_special_tokens", "_spaces_between_special_tokens", b"_spaces_between_special_tokens", "_stream", b"_stream", "_stream_options", b"_stream_options", "_structured_outputs", b"_structured_outputs", "_suffix", b"_suffix", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_truncate_prompt_tokens", b"_truncate_prompt_tokens", "_user", b"_user", "add_special_tokens", b"add_special_tokens", "best_of", b"best_of", "cache_salt", b"cache_salt", "echo", b"echo", "frequency_penalty", b"frequency_penalty", "ignore_eos", b"ignore_eos", "include_stop_str_in_output", b"include_stop_str_in_output", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "response_format", b"response_format", "return_token_ids", b"return_token_ids", "return_tokens_as_token_ids", b"return_tokens_as_token_ids", "seed", b"seed", "skip_special_tokens", b"skip_special_tokens", "spaces_between_special_tokens", b"spaces_between_special_tokens", "stream", b"stream", "stream_options", b"stream_options", "structured_outputs", b"structured_outputs", "suffix", b"suffix", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "truncate_prompt_tokens", b"truncate_prompt_tokens", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens", "_cache_salt", b"_cache_salt", "_echo", b"_echo", "_frequency_penalty", b"_frequency_penalty", "_ignore_eos", b"_ignore_eos", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_return_token_ids", b"_return_token_ids", "_seed", b"_seed", "_skip_special_tokens", b"_skip_special_tokens", "_stream", b"_stream", "_stream_options", b"_stream_options", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_user", b"_user", "add_special_tokens", b"add_special_tokens", "cache_salt", b"cache_salt", "echo", b"echo", "frequency_penalty", b"frequency_penalty", "ignore_eos", b"ignore_eos", "include_stop_str_in_output", b"include_stop_str_in_output", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "return_token_ids", b"return_token_ids", "seed", b"seed", "skip_special_tokens", b"skip_special_tokens", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "stream", b"stream", "stream_options", b"stream_options", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens", "_best_of", b"_best_of", "_cache_salt", b"_cache_salt", "_echo", b"_echo", "_frequency_penalty", b"_frequency_penalty", "_ignore_eos", b"_ignore_eos", "_include_stop_str_in_output", b"_include_stop_str_in_output", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_model", b"_model", "_n", b"_n", "_presence_penalty", b"_presence_penalty", "_priority", b"_priority", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_request_id", b"_request_id", "_response_format", b"_response_format", "_return_token_ids", b"_return_token_ids", "_return_tokens_as_token_ids", b"_return_tokens_as_token_ids", "_seed", b"_seed", "_skip_special_tokens", b"_skip_special_tokens", "_spaces_between_special_tokens", b"_spaces_between_special_tokens", "_stream", b"_stream", "_stream_options", b"_stream_options", "_structured_outputs", b"_structured_outputs", "_suffix", b"_suffix", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_truncate_prompt_tokens", b"_truncate_prompt_tokens", "_user", b"_user", "add_special_tokens", b"add_special_tokens", "allowed_token_ids", b"allowed_token_ids", "bad_words", b"bad_words", "best_of", b"best_of", "cache_salt", b"cache_salt", "echo", b"echo", "frequency_penalty", b"frequency_penalty", "ignore_eos", b"ignore_eos", "include_stop_str_in_output", b"include_stop_str_in_output", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "model", b"model", "n", b"n", "presence_penalty", b"presence_penalty", "priority", b"priority", "prompt", b"prompt", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "response_format", b"response_format", "return_token_ids", b"return_token_ids", "return_tokens_as_token_ids", b"return_tokens_as_token_ids", "seed", b"seed", "skip_special_tokens", b"skip_special_tokens", "spaces_between_special_tokens", b"spaces_between_special_tokens", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "stream", b"stream", "stream_options", b"stream_options", "structured_outputs", b"structured_outputs", "suffix", b"suffix", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "truncate_prompt_tokens", b"truncate_prompt_tokens", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__add_special_tokens: _TypeAlias = _typing.Literal["add_special_tokens"]  # noqa: Y015
     _WhichOneofArgType__add_special_tokens: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__best_of: _TypeAlias = _typing.Literal["best_of"]  # noqa: Y015
+    _WhichOneofArgType__best_of: _TypeAlias = _typing.Literal["_best_of", b"_best_of"]  # noqa: Y015
     _WhichOneofReturnType__cache_salt: _TypeAlias = _typing.Literal["cache_salt"]  # noqa: Y015
     _WhichOneofArgType__cache_salt: _TypeAlias = _typing.Literal["_cache_salt", b"_cache_salt"]  # noqa: Y015
     _WhichOneofReturnType__echo: _TypeAlias = _typing.Literal["echo"]  # noqa: Y015
@@ -1450,26 +2325,40 @@ class CreateCompletionRequest(_message.Message):
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
+    _WhichOneofReturnType__response_format: _TypeAlias = _typing.Literal["response_format"]  # noqa: Y015
+    _WhichOneofArgType__response_format: _TypeAlias = _typing.Literal["_response_format", b"_response_format"]  # noqa: Y015
     _WhichOneofReturnType__return_token_ids: _TypeAlias = _typing.Literal["return_token_ids"]  # noqa: Y015
     _WhichOneofArgType__return_token_ids: _TypeAlias = _typing.Literal["_return_token_ids", b"_return_token_ids"]  # noqa: Y015
+    _WhichOneofReturnType__return_tokens_as_token_ids: _TypeAlias = _typing.Literal["return_tokens_as_token_ids"]  # noqa: Y015
+    _WhichOneofArgType__return_tokens_as_token_ids: _TypeAlias = _typing.Literal["_return_tokens_as_token_ids", b"_return_tokens_as_token_ids"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__skip_special_tokens: _TypeAlias = _typing.Literal["skip_special_tokens"]  # noqa: Y015
     _WhichOneofArgType__skip_special_tokens: _TypeAlias = _typing.Literal["_skip_special_tokens", b"_skip_special_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__spaces_between_special_tokens: _TypeAlias = _typing.Literal["spaces_between_special_tokens"]  # noqa: Y015
+    _WhichOneofArgType__spaces_between_special_tokens: _TypeAlias = _typing.Literal["_spaces_between_special_tokens", b"_spaces_between_special_tokens"]  # noqa: Y015
     _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
     _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
     _WhichOneofReturnType__stream_options: _TypeAlias = _typing.Literal["stream_options"]  # noqa: Y015
     _WhichOneofArgType__stream_options: _TypeAlias = _typing.Literal["_stream_options", b"_stream_options"]  # noqa: Y015
+    _WhichOneofReturnType__structured_outputs: _TypeAlias = _typing.Literal["structured_outputs"]  # noqa: Y015
+    _WhichOneofArgType__structured_outputs: _TypeAlias = _typing.Literal["_structured_outputs", b"_structured_outputs"]  # noqa: Y015
+    _WhichOneofReturnType__suffix: _TypeAlias = _typing.Literal["suffix"]  # noqa: Y015
+    _WhichOneofArgType__suffix: _TypeAlias = _typing.Literal["_suffix", b"_suffix"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
     _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    _WhichOneofReturnType__truncate_prompt_tokens: _TypeAlias = _typing.Literal["truncate_prompt_tokens"]  # noqa: Y015
+    _WhichOneofArgType__truncate_prompt_tokens: _TypeAlias = _typing.Literal["_truncate_prompt_tokens", b"_truncate_prompt_tokens"]  # noqa: Y015
     _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
     _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__add_special_tokens) -> _WhichOneofReturnType__add_special_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_of) -> _WhichOneofReturnType__best_of | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_salt) -> _WhichOneofReturnType__cache_salt | None: ...
     @_typing.overload
@@ -1503,21 +2392,33 @@ class CreateCompletionRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_id) -> _WhichOneofReturnType__request_id | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response_format) -> _WhichOneofReturnType__response_format | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_token_ids) -> _WhichOneofReturnType__return_token_ids | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__return_tokens_as_token_ids) -> _WhichOneofReturnType__return_tokens_as_token_ids | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__skip_special_tokens) -> _WhichOneofReturnType__skip_special_tokens | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spaces_between_special_tokens) -> _WhichOneofReturnType__spaces_between_special_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stream) -> _WhichOneofReturnType__stream | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stream_options) -> _WhichOneofReturnType__stream_options | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__structured_outputs) -> _WhichOneofReturnType__structured_outputs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__suffix) -> _WhichOneofReturnType__suffix | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__truncate_prompt_tokens) -> _WhichOneofReturnType__truncate_prompt_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
 
@@ -1891,6 +2792,42 @@ class LogprobsByToken(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogprobsByToken: _TypeAlias = LogprobsByToken  # noqa: Y015
+
+@_typing.final
+class RenderChatCompletionResponse(_message.Message):
+    """What a conversation becomes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
+    prompt: _builtins.str
+    """The rendered text."""
+    count: _builtins.int
+    """Their number."""
+    max_model_len: _builtins.int
+    """Most tokens that prompt and answer may have together."""
+    @_builtins.property
+    def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its tokens."""
+
+    def __init__(
+        self,
+        *,
+        prompt: _builtins.str = ...,
+        prompt_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        count: _builtins.int = ...,
+        max_model_len: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "max_model_len", b"max_model_len", "prompt", b"prompt", "prompt_token_ids", b"prompt_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenderChatCompletionResponse: _TypeAlias = RenderChatCompletionResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

@@ -51,6 +51,11 @@ class InferenceStub:
                 request_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.CreateChatCompletionRequest.SerializeToString,
                 response_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.StreamChatCompletionResponse.FromString,
                 _registered_method=True)
+        self.RenderChatCompletion = channel.unary_unary(
+                '/octavo.inference.v1.Inference/RenderChatCompletion',
+                request_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.CreateChatCompletionRequest.SerializeToString,
+                response_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.RenderChatCompletionResponse.FromString,
+                _registered_method=True)
         self.CreateCompletion = channel.unary_unary(
                 '/octavo.inference.v1.Inference/CreateCompletion',
                 request_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.CreateCompletionRequest.SerializeToString,
@@ -107,6 +112,16 @@ class InferenceServicer:
 
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- the streaming twin takes the very same request.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- the streaming twin takes the very same request.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenderChatCompletion(self, request, context):
+        """Shows what a conversation becomes before it is generated from: the rendered text and its tokens.
+
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- it takes the very request that it explains.
+        buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- it takes the very request that it explains.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,6 +190,11 @@ def add_InferenceServicer_to_server(servicer, server):
                     servicer.StreamChatCompletion,
                     request_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.CreateChatCompletionRequest.FromString,
                     response_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.StreamChatCompletionResponse.SerializeToString,
+            ),
+            'RenderChatCompletion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenderChatCompletion,
+                    request_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.CreateChatCompletionRequest.FromString,
+                    response_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.RenderChatCompletionResponse.SerializeToString,
             ),
             'CreateCompletion': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateCompletion,
@@ -268,6 +288,33 @@ class Inference:
             '/octavo.inference.v1.Inference/StreamChatCompletion',
             octavo_dot_inference_dot_v1_dot_inference__pb2.CreateChatCompletionRequest.SerializeToString,
             octavo_dot_inference_dot_v1_dot_inference__pb2.StreamChatCompletionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenderChatCompletion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.inference.v1.Inference/RenderChatCompletion',
+            octavo_dot_inference_dot_v1_dot_inference__pb2.CreateChatCompletionRequest.SerializeToString,
+            octavo_dot_inference_dot_v1_dot_inference__pb2.RenderChatCompletionResponse.FromString,
             options,
             channel_credentials,
             insecure,

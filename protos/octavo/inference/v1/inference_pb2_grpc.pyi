@@ -53,6 +53,12 @@ class InferenceStub:
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- the streaming twin takes the very same request.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- the streaming twin takes the very same request.
     """
+    RenderChatCompletion: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CreateChatCompletionRequest, _inference_pb2.RenderChatCompletionResponse]
+    """Shows what a conversation becomes before it is generated from: the rendered text and its tokens.
+
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- it takes the very request that it explains.
+    buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- it takes the very request that it explains.
+    """
     CreateCompletion: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CreateCompletionRequest, _inference_pb2.CreateCompletionResponse]
     """Continues a text.
 
@@ -100,6 +106,12 @@ class InferenceAsyncStub(InferenceStub):
 
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- the streaming twin takes the very same request.
     buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- the streaming twin takes the very same request.
+    """
+    RenderChatCompletion: _aio.UnaryUnaryMultiCallable[_inference_pb2.CreateChatCompletionRequest, _inference_pb2.RenderChatCompletionResponse]  # type: ignore[assignment]
+    """Shows what a conversation becomes before it is generated from: the rendered text and its tokens.
+
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- it takes the very request that it explains.
+    buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- it takes the very request that it explains.
     """
     CreateCompletion: _aio.UnaryUnaryMultiCallable[_inference_pb2.CreateCompletionRequest, _inference_pb2.CreateCompletionResponse]  # type: ignore[assignment]
     """Continues a text.
@@ -157,6 +169,18 @@ class InferenceServicer(metaclass=_abc_1.ABCMeta):
 
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- the streaming twin takes the very same request.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- the streaming twin takes the very same request.
+        """
+
+    @_abc_1.abstractmethod
+    def RenderChatCompletion(
+        self,
+        request: _inference_pb2.CreateChatCompletionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.RenderChatCompletionResponse, _abc.Awaitable[_inference_pb2.RenderChatCompletionResponse]]:
+        """Shows what a conversation becomes before it is generated from: the rendered text and its tokens.
+
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE -- it takes the very request that it explains.
+        buf:lint:ignore RPC_REQUEST_STANDARD_NAME -- it takes the very request that it explains.
         """
 
     @_abc_1.abstractmethod
