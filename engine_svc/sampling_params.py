@@ -10,7 +10,7 @@ class SamplingParams:
     """Neutral values are the defaults, so a field is off unless a request sets it.
 
     Logits pass, in this order: allowed_token_ids, logit_bias, repetition, frequency and presence
-    penalty, minimum length, temperature, top_k, top_p, min_p.
+    penalty, minimum length, bad_words, temperature, top_k, top_p, min_p.
     """
 
     temperature: float = 1.0  # 0 is greedy
@@ -22,6 +22,7 @@ class SamplingParams:
     presence_penalty: float = 0.0  # over output
     logit_bias: dict[int, float] = field(default_factory=dict)
     allowed_token_ids: tuple[int, ...] = ()  # empty is all
+    bad_words: tuple[tuple[int, ...], ...] = ()  # runs that the output never contains
     seed: int = 0  # key of the counter-based generator, 0 <= seed < 2**64
     max_tokens: int = 1  # absolute, over all attempts
     min_tokens: int = 0

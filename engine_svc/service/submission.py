@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_CHOICES = 128
 _MAX_LOGIT_BIASES = 1024
 _MAX_STOP_TOKENS = 1024
+_MAX_BAD_WORDS = 2048
+_MAX_BAD_WORD_TOKENS = 512
 _MAX_NAME = 512  # characters of ids, names and salts
 _MAX_TIMEOUT_SECONDS = 7 * 86_400.0
 _GREEDY_BELOW = 1e-5  # a smaller temperature would overflow the logits and means greedy anyway
@@ -156,10 +158,14 @@ def _parse_sampling(
             "stopping.min_tokens",
             f"{stopping.min_tokens} is above the most output tokens {max_tokens}",
         )
+    bad_words = _parse_bad_words(given, limits)
     if allowed and ends.issuperset(allowed):
         raise invalid(
             "sampling.allowed_token_ids", "allows only tokens that end the output before min_tokens"
         )
+    banned = {run[0] for run in bad_words if len(run) == 1}
+    if banned and banned.issuperset(allowed or range(limits.vocab_size)):
+        raise invalid("sampling.bad_words", "leaves no token that may be sampled")
     top_logprobs, prompt_logprobs = _parse_logprobs(request, prompt_tokens, limits)
     return SamplingParams(
         temperature=0.0 if temperature < _GREEDY_BELOW else temperature,
@@ -171,6 +177,7 @@ def _parse_sampling(
         presence_penalty=_number(given, "presence_penalty", 0.0, minimum=-2.0, maximum=2.0),
         logit_bias=_parse_logit_bias(given, limits),
         allowed_token_ids=allowed,
+        bad_words=bad_words,
         seed=given.seed if given.HasField("seed") else draw_seed(),
         max_tokens=max_tokens,
         min_tokens=stopping.min_tokens,
@@ -219,6 +226,24 @@ def _parse_logit_bias(given: pb.SamplingParams, limits: RequestLimits) -> dict[i
                 f"sampling.logit_bias[{token_id}]", f"must be between -100 and 100, not {bias:g}"
             )
     return biases
+
+
+def _parse_bad_words(
+    given: pb.SamplingParams, limits: RequestLimits
+) -> tuple[tuple[int, ...], ...]:
+    if len(given.bad_words) > _MAX_BAD_WORDS:
+        raise invalid(
+            "sampling.bad_words", f"has {len(given.bad_words)} entries, more than {_MAX_BAD_WORDS}"
+        )
+    for index, word in enumerate(given.bad_words):
+        path = f"sampling.bad_words[{index}].token_ids"
+        if not 1 <= len(word.token_ids) <= _MAX_BAD_WORD_TOKENS:
+            raise invalid(
+                path,
+                f"must have between 1 and {_MAX_BAD_WORD_TOKENS} tokens, not {len(word.token_ids)}",
+            )
+        _check_token_ids(path, word.token_ids, limits.vocab_size)
+    return tuple(tuple(word.token_ids) for word in given.bad_words)
 
 
 def _parse_stop_ids(given: Sequence[int], limits: RequestLimits) -> frozenset[int]:

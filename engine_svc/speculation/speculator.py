@@ -91,13 +91,14 @@ class Speculator:
 def _is_plain(request: Request) -> bool:
     """Whether the next tokens follow from logits alone, and those need not be told.
 
-    Penalties count the tokens before a row, which for guesses are not certain, and
-    log-probabilities need whole rows of logits: both would cost more than the guesses gain.
+    Penalties and bad words look at the tokens before a row, which for guesses are not certain, and
+    log-probabilities need whole rows of logits: all would cost more than the guesses gain.
     """
     sampling = request.sampling
     return (
         sampling.logprobs is None
         and not sampling.allowed_token_ids
+        and not sampling.bad_words
         and not sampling.logit_bias
         and sampling.repetition_penalty == 1.0
         and sampling.frequency_penalty == 0.0

@@ -1,8 +1,8 @@
 """What a request's parameters change in its logits before a token is picked.
 
 The order is that of `SamplingParams`: allowed ids, bias, repetition, frequency and presence
-penalty, minimum length. The last wins over a bias, so that a request which favours an end token
-still cannot end early.
+penalty, minimum length, bad words. The last two win over a bias, so that a request which favours an
+end token still cannot end early.
 All arithmetic is float32, as in transformers' logits processors.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from engine_svc.worker.bad_words import BadWords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -88,6 +90,9 @@ class LogitEdits:
         if params.frequency_penalty != 0.0 or params.presence_penalty != 0.0:
             self._output = TokenCounts(vocab_size)
             self._output.extend(output_token_ids)
+        self._bad_words: BadWords | None = None
+        if params.bad_words:
+            self._bad_words = BadWords(params.bad_words, output_token_ids, vocab_size)
         self._always_active = (
             bool(params.allowed_token_ids)
             or self._bias_ids.size > 0
@@ -99,7 +104,11 @@ class LogitEdits:
     @property
     def active(self) -> bool:
         """Whether `apply` changes anything now."""
-        return self._always_active or self.num_outputs < self._active_below
+        return (
+            self._always_active
+            or self.num_outputs < self._active_below
+            or (self._bad_words is not None and self._bad_words.banned.size > 0)
+        )
 
     def append(self, token_id: int) -> None:
         """Takes note of a token that was sampled."""
@@ -108,6 +117,8 @@ class LogitEdits:
             self._seen.add(token_id)
         if self._output is not None:
             self._output.add(token_id)
+        if self._bad_words is not None:
+            self._bad_words.append(token_id)
 
     def apply(self, row: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Logits row [vocab_size] after the edits, as a copy if there are any.
@@ -127,6 +138,8 @@ class LogitEdits:
             self._penalise(edited)
         if self.num_outputs < params.min_tokens:
             edited[self._masked] = -np.inf
+        if self._bad_words is not None:
+            edited[self._bad_words.banned] = -np.inf
         return edited
 
     def _penalise(self, row: npt.NDArray[np.float32]) -> None:

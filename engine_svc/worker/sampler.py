@@ -32,8 +32,8 @@ GREEDY_TEMPERATURE = 1e-5
 
 NOT_FINITE = "logits are not finite"
 ALL_MASKED = (
-    "no token can be sampled: allowed_token_ids, logit_bias and min_tokens leave none with a "
-    "probability above zero"
+    "no token can be sampled: allowed_token_ids, bad_words, logit_bias and min_tokens leave none "
+    "with a probability above zero"
 )
 
 OVERFLOW = "the penalties and the logit_bias make a logit overflow"

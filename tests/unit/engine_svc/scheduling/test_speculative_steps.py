@@ -107,6 +107,7 @@ def test_a_stop_token_before_min_tokens_is_passed_over_within_a_step() -> None:
         {"repetition_penalty": 1.1},
         {"frequency_penalty": 0.1},
         {"presence_penalty": 0.1},
+        {"bad_words": ((1, 2),)},
         {"logit_bias": {5: 1.0}},
         {"allowed_token_ids": (5, 6, 7)},
         {"min_tokens": 20, "masked_until_min_tokens": frozenset({EOS})},

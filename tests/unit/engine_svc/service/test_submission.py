@@ -42,6 +42,10 @@ def sampling(**fields):
     return {"sampling": pb.SamplingParams(**fields)}
 
 
+def bad_words(*runs, **fields):
+    return sampling(bad_words=[pb.TokenSequence(token_ids=run) for run in runs], **fields)
+
+
 def stopping(**fields):
     return {"stopping": pb.StoppingParams(**fields)}
 
@@ -67,6 +71,10 @@ def test_zero_is_not_absent():
 
 def test_an_absent_seed_is_drawn():
     assert parse().sampling.seed == 4711
+
+
+def test_bad_words_are_runs_of_tokens():
+    assert parse(**bad_words([4], [5, 6])).sampling.bad_words == ((4,), (5, 6))
 
 
 def test_max_tokens_ends_where_the_context_ends():
@@ -105,6 +113,12 @@ def test_ends_are_masked_until_the_minimum_length_only_if_they_end_anything():
         (sampling(logit_bias={100: 1.0}), "sampling.logit_bias[100]"),
         (sampling(logit_bias={1: math.nan}), "sampling.logit_bias[1]"),
         (sampling(allowed_token_ids=[1, 200]), "sampling.allowed_token_ids[1]"),
+        (bad_words([1], []), "sampling.bad_words[1].token_ids"),
+        (bad_words([1] * 513), "sampling.bad_words[0].token_ids"),
+        (bad_words([1, 2], [3, 100]), "sampling.bad_words[1].token_ids[1]"),
+        (bad_words(*[[1, 2]] * 2049), "sampling.bad_words"),
+        (bad_words(*[[i] for i in range(100)]), "sampling.bad_words"),
+        (bad_words([4], [5], allowed_token_ids=[4, 5]), "sampling.bad_words"),
         (stopping(max_tokens=0), "stopping.max_tokens"),
         (stopping(max_tokens=2, min_tokens=3), "stopping.min_tokens"),
         (stopping(stop_token_ids=[100]), "stopping.stop_token_ids[0]"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers.generation.logits_process import (
     MinPLogitsWarper,
+    NoBadWordsLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -60,6 +61,9 @@ def reference_edits(row: list[float], params: SamplingParams, prompt, output) ->
         logits[token_id] -= params.presence_penalty * (token_id in output)
         if len(output) < params.min_tokens and token_id in params.masked_until_min_tokens:
             logits[token_id] = -math.inf
+        for run in params.bad_words:
+            if (*output, token_id)[-len(run) :] == run:
+                logits[token_id] = -math.inf
     return list(logits.values())
 
 
@@ -104,6 +108,10 @@ PARAMETERS = {
     "min-tokens": SamplingParams(
         min_tokens=9, masked_until_min_tokens=frozenset({1, 2}), logit_bias={2: 20.0, 3: 18.0}
     ),
+    "bad-words": SamplingParams(
+        bad_words=((9, 9, 30), (9, 31), (7, 32), (33,), (7, 9, 9, 9, 34), (9, VOCAB + 1)),
+        logit_bias=dict.fromkeys(range(30, 37), 4.0),
+    ),
     "everything": SamplingParams(
         temperature=0.9,
         top_k=40,
@@ -114,6 +122,7 @@ PARAMETERS = {
         presence_penalty=0.4,
         logit_bias={9: 3.0, 250: 2.0},
         allowed_token_ids=tuple(range(0, VOCAB, 2)),
+        bad_words=((9, 250), (16,), (20, 24)),
     ),
 }
 
@@ -171,6 +180,8 @@ def test_plain_rows_are_picked_as_they_are_sampled():
         (SamplingParams(presence_penalty=0.1), False),
         (SamplingParams(min_tokens=4, masked_until_min_tokens=frozenset({1})), True),
         (SamplingParams(min_tokens=5, masked_until_min_tokens=frozenset({1})), False),
+        (SamplingParams(bad_words=((9, 5),)), True),
+        (SamplingParams(bad_words=((9, 5), (3, 4, 5))), False),
     ],
 )
 def test_a_row_is_plain_with_neither_edits_nor_logprobs(params, plain):
@@ -186,6 +197,27 @@ def test_repetition_penalty_equals_that_of_transformers(penalty):
 
     expected = RepetitionPenaltyLogitsProcessor(penalty)(ids, torch.from_numpy(logits))
     assert edits.apply(logits[0]).tolist() == expected[0].tolist()
+
+
+@pytest.mark.parametrize(
+    "output", [(), (1,), (1, 2), (1, 2, 3), (2, 2, 3, 1, 2, 3), (3, 3)], ids=str
+)
+def test_bad_words_equal_those_of_transformers(output):
+    runs = [[8], [1, 9], [1, 2, 10], [2, 3, 11], [3, 3, 12], [1, 2, 3, 1, 13], [2, 14], [3, 3]]
+    logits = random_logits(1)
+    ids = torch.tensor([output], dtype=torch.long)
+
+    edits = LogitEdits(SamplingParams(bad_words=tuple(map(tuple, runs))), PROMPT, output, VOCAB)
+
+    expected = NoBadWordsLogitsProcessor(runs)(ids, torch.from_numpy(logits))
+    assert edits.apply(logits[0]).tolist() == expected[0].tolist()
+
+
+def test_a_bad_word_that_began_in_the_prompt_is_none():
+    params = SamplingParams(bad_words=((5, 7, 250, 9),))
+
+    assert not LogitEdits(params, (5, 7, 250), (), VOCAB).active
+    assert LogitEdits(params, (), (5, 7, 250), VOCAB).active
 
 
 @pytest.mark.parametrize(
@@ -313,7 +345,12 @@ def test_frequencies_follow_the_distribution():
 
 
 def test_counting_token_by_token_equals_counting_at_once():
-    params = SamplingParams(repetition_penalty=1.5, frequency_penalty=0.5, presence_penalty=0.25)
+    params = SamplingParams(
+        repetition_penalty=1.5,
+        frequency_penalty=0.5,
+        presence_penalty=0.25,
+        bad_words=((199, 8, 4), (8, 5), (7,)),
+    )
     row, output = random_logits(1)[0], [3, 3, 8, 3, *range(100, 200), 8]
     step_by_step = LogitEdits(params, PROMPT, (), VOCAB)
 
