@@ -10,6 +10,7 @@ from kernels.cpu.backend import CpuBackend
 
 if TYPE_CHECKING:
     from kernels.backend import Backend
+    from kernels.encoder import EncoderBackend
     from kernels.cpu.weight_cache import WeightCache
     from kernels.spec import DecoderSpec
 
@@ -39,9 +40,21 @@ def choose_backend(
     try:
         from kernels.reference.backend import ReferenceBackend
     except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ConfigError(
-            f"this needs torch, which is not installed (pip install torch): {reason}"
-        ) from error
+        raise _without_torch(error, reason) from error
     return ReferenceBackend(threads), f"torch computes, which is several times slower: {reason}"
+
+
+def choose_encoder_backend(threads: int) -> EncoderBackend:
+    """The back end for encoders. Raises ConfigError where torch is needed and not installed."""
+    try:
+        from kernels.reference.encoder_backend import ReferenceEncoderBackend
+    except ModuleNotFoundError as error:
+        raise _without_torch(error, "encoders have no C++ kernels") from error
+    return ReferenceEncoderBackend(threads)
+
+
+def _without_torch(error: ModuleNotFoundError, reason: str) -> Exception:
+    """What to raise for a module that is missing: advice if it is torch."""
+    if error.name != "torch":
+        return error
+    return ConfigError(f"this needs torch, which is not installed (pip install torch): {reason}")

@@ -55,7 +55,7 @@ def open_directory(path: Path) -> OpenedModel:
     source = SafetensorsSource(files, names)
     text_config = config.get("text_config") or {}
     special = special_tokens(path, (generation, config, text_config))
-    dtype = _main_dtype(files, names)
+    dtype = main_dtype(files, names)
     count = len(set(files.file_of.values()))
     return OpenedModel(
         spec=spec,
@@ -70,7 +70,7 @@ def open_directory(path: Path) -> OpenedModel:
         notices=(
             *understood.notices,
             *tie_notices,
-            *_remote_code(path),
+            *remote_code(path),
             *_unexpected(files, names),
         ),
         tokenizer_sha256=tokenizer_sha256(path),
@@ -139,7 +139,7 @@ def _same(files: CheckpointFiles, first: str, second: str) -> bool:
     return np.array_equal(one.to_float32(), other.to_float32())
 
 
-def _main_dtype(files: CheckpointFiles, names: Mapping[str, str]) -> str:
+def main_dtype(files: CheckpointFiles, names: Mapping[str, str]) -> str:
     """The type of most bytes."""
     sizes: Counter[str] = Counter()
     for name in names.values():
@@ -167,7 +167,8 @@ def _unexpected(files: CheckpointFiles, names: Mapping[str, str]) -> list[str]:
     return [f"{len(unused)} weights are not used: {some(unused)}"] if unused else []
 
 
-def _remote_code(path: Path) -> list[str]:
+def remote_code(path: Path) -> list[str]:
+    """Notices for files that name code of the model's own, which is never run."""
     named = [
         name
         for name in ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json")

@@ -13,9 +13,13 @@ Sizes that fail the proof are left out; were the smallest to fail too, rows go o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+
+from kernels.encoder import EncoderActivation
+from kernels.reference.activation import by_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +34,22 @@ PROOF_TILE = 8  # what the other sizes are compared with
 
 _PACK_ROWS = 128  # the row count oneDNN lays the weights out for; never one, that means a GEMV
 _PACK_BLOCK = 64  # outputs per block of that layout
+
+# An activation within a product, as oneDNN knows it: its name, scalars and algorithm.
+_POST_OPS: dict[EncoderActivation | None, tuple[str, list[float], str]] = {
+    None: ("none", [], ""),
+    EncoderActivation.GELU: ("gelu", [], "none"),
+    EncoderActivation.GELU_TANH: ("gelu", [], "tanh"),
+    EncoderActivation.RELU: ("relu", [], ""),
+    EncoderActivation.TANH: ("tanh", [], ""),
+}
+# The same as torch has it.
+_IN_PLACE: dict[EncoderActivation, Callable[[torch.Tensor], object]] = {
+    EncoderActivation.GELU: torch.ops.aten.gelu_,
+    EncoderActivation.GELU_TANH: partial(torch.ops.aten.gelu_, approximate="tanh"),
+    EncoderActivation.RELU: torch.relu_,
+    EncoderActivation.TANH: torch.tanh_,
+}
 
 
 class Linear(Protocol):
@@ -47,32 +67,47 @@ class Linear(Protocol):
 class DenseLinear:
     """The definition: torch's own product over the matrix as it is."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        activation: EncoderActivation | None = None,
+    ) -> None:
         self.weight = weight
         self._bias = bias
+        self._activation = activation
         self.shape = (weight.shape[0], weight.shape[1])
         self.has_bias = bias is not None
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """As `Linear`."""
-        return torch.nn.functional.linear(x, self.weight, self._bias)
+        y = torch.nn.functional.linear(x, self.weight, self._bias)
+        if self._activation is not None:
+            by_rows(_IN_PLACE[self._activation], y)
+        return y
 
 
 class PackedLinear:
     """The same over oneDNN's blocked layout: about twice as fast at few rows."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        activation: EncoderActivation | None = None,
+    ) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS)  # noqa: SLF001 (torch exports it under this name only)
         self._product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001 (likewise)
         self._bias = bias
+        self._post_op = _POST_OPS[activation]
         self.shape = (weight.shape[0], weight.shape[1])
         self.has_bias = bias is not None
         self.nbytes = matrix_bytes(self.shape, weight.dtype) + (0 if bias is None else bias.nbytes)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """As `Linear`."""
-        y: torch.Tensor = self._product(x, self._packed, self._bias, "none", [], "")
+        y: torch.Tensor = self._product(x, self._packed, self._bias, *self._post_op)
         return y
 
 
@@ -96,9 +131,17 @@ def matrix_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return -(-out_features // block) * block * in_features * dtype.itemsize
 
 
-def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """The fastest form of weight [out, in] and bias [out]; drop the originals afterwards."""
-    return PackedLinear(weight, bias) if packs(weight.dtype) else DenseLinear(weight, bias)
+def pack(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: EncoderActivation | None = None,
+) -> Linear:
+    """The fastest form of weight [out, in] and bias [out]; drop the originals afterwards.
+
+    With an activation, a product goes through it at its end.
+    """
+    make = PackedLinear if packs(weight.dtype) else DenseLinear
+    return make(weight, bias, activation)
 
 
 @dataclass(frozen=True, slots=True)

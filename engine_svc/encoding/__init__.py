@@ -1,0 +1,1 @@
+"""Embeddings and scores: batching of inputs that an encoder reads whole."""
