@@ -18,7 +18,7 @@ generate() {
     --mypy_out=quiet:"$1" --mypy_grpc_out=quiet:"$1" "${files[@]}"
   PYTHONPATH="$root/protos:$root" python -m grpc_tools.protoc -I. \
     --plugin=protoc-gen-octavo-http="$root/router_svc/codegen/plugin.py" \
-    --octavo-http_out="$2" octavo/inference/v1/inference.proto
+    --octavo-http_out="$2" octavo/inference/v1/*.proto
   ruff format --quiet --config "$root/pyproject.toml" "$2"/*.py
 }
 

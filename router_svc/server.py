@@ -15,14 +15,12 @@ import uvicorn
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from octavo.inference.v1 import inference_pb2, inference_pb2_grpc
 
-from router_svc.api.handler import Inference
 from router_svc.errors import ApiError, ErrorKind
-from router_svc.gen.inference_grpc import InferenceGrpcServicer
 from router_svc.http.app import build_app
 from router_svc.metrics import RouterMetrics
 from router_svc.ops import ops_routes
+from router_svc.services import public_services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +32,6 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
 _LAST_SECONDS = 1.0  # for what has ended to reach its client
-_SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -71,7 +68,7 @@ class Router:
         self._config = config
         self._engine = engine
         self._metrics = RouterMetrics()
-        self._handler = Inference(model, self._metrics)
+        self._services = public_services(model, self._metrics)
         self._health = health.aio.HealthServicer()
         self._draining = False
         self._drain_begun = asyncio.Event()
@@ -89,7 +86,7 @@ class Router:
         self._socket = _listen(self._config.host, self._config.port)
         self._grpc = await self._start_grpc()
         app = build_app(
-            self._handler,
+            self._services,
             extra_routes=ops_routes(self, self._engine, self._metrics.registry),
             body_cap=self._config.max_body_bytes,
             on_answer=self._metrics.count_answer,
@@ -174,12 +171,13 @@ class Router:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        servicer = InferenceGrpcServicer(self._handler)
-        inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
+        names = [service.full_name for service in self._services]
+        for service in self._services:
+            service.add_to_server(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         channelz.add_channelz_servicer(server)
         reflection.enable_server_reflection(
-            (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
         address = f"{self._config.host}:{self._config.grpc_port}"
         try:
@@ -196,6 +194,6 @@ class Router:
                 shown = self.ready
                 status = health_pb2.HealthCheckResponse
                 value = status.SERVING if shown else status.NOT_SERVING
-                for service in ("", _SERVICE):
-                    await self._health.set(service, value)
+                for name in ("", *(service.full_name for service in self._services)):
+                    await self._health.set(name, value)
             await asyncio.sleep(_POLL_SECONDS)

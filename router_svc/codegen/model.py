@@ -1,12 +1,13 @@
-"""Descriptors, options and comments of a proto file in one typed view.
+"""Descriptors, options and comments of proto files in one typed view.
 
-descriptors + options ─ read_file ─► File ─┬─► decoders, validators     (messages of requests)
-                                           ├─► encoders                 (messages of answers)
-                                           ├─► handler, routes, servicer (services)
-                                           └─► OpenAPI document
+descriptors + options ─ read_files ─► File ─┬─► decoders, validators     (messages of requests)
+                                            ├─► encoders                 (messages of answers)
+                                            ├─► handler, routes, servicer (services)
+                                            └─► OpenAPI document, tables of the documentation
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -86,12 +87,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Message:
-    """One message."""
+    """One message. `stem` is its file's; the tag's default is a member's JSON name, or ""."""
 
     name: str
+    stem: str
     comment: str
     shape: Shape
     tag: str
+    tag_default: str
     oneof: str
     fields: tuple[Field, ...]
 
@@ -108,16 +111,17 @@ class EnumValue:
 
 @dataclass(frozen=True)
 class Enum:
-    """One enum."""
+    """One enum. `stem` is its file's."""
 
     name: str
+    stem: str
     comment: str
     values: tuple[EnumValue, ...]
 
 
 @dataclass(frozen=True)
 class Method:
-    """One RPC. `verb` and `path` are empty where it has no HTTP route."""
+    """One RPC. `verb` and `path` are empty where it has no HTTP route; `also` are more paths."""
 
     name: str
     comment: str
@@ -126,8 +130,10 @@ class Method:
     is_streaming: bool
     verb: str
     path: str
+    also: tuple[str, ...]
     streaming_rpc: str
     stream_end: str
+    event_key: str
 
     @property
     def function(self) -> str:
@@ -159,7 +165,11 @@ class Service:
 
 @dataclass(frozen=True)
 class File:
-    """One proto file with the services that it declares."""
+    """One proto file with the services that it declares.
+
+    `messages` and `enums` are the whole package's, as a file may use another's; the messages of
+    requests and answers are the file's own that any service of the package leads to.
+    """
 
     package: str
     stem: str
@@ -170,6 +180,46 @@ class File:
     services: tuple[Service, ...]
     request_messages: tuple[str, ...] = field(default=())
     response_messages: tuple[str, ...] = field(default=())
+
+    def pb(self, name: str) -> str:
+        """How generated code of this file calls the stub of a message or enum."""
+        return f"{self._module(name, 'pb2') or 'pb'}.{name}"
+
+    def call(self, verb: str, name: str) -> str:
+        """How it calls the generated `decode_…`, `encode_…` or `validate_…` of a message."""
+        function = f"{verb}_{snake(name)}"
+        module = self._module(name, verb)
+        return f"{module}.{function}" if module else function
+
+    def imports(self, names: Iterable[str], *verbs: str) -> list[str]:
+        """Imports of the other files' stubs and of their modules of these verbs that names need."""
+        names = list(names)
+        stubs = {self._module(name, "pb2") for name in names}
+        modules = {
+            self._module(name, verb) for name in names if name in self.messages for verb in verbs
+        }
+        return [
+            *(f"from {self.python_package} import {stub}" for stub in sorted(stubs) if stub),
+            *(f"from router_svc.gen import {module}" for module in sorted(modules) if module),
+        ]
+
+    def used_by(self, names: Iterable[str]) -> set[str]:
+        """Messages and enums that the fields of these messages hold."""
+        fields = (each for name in names for each in self.messages[name].fields)
+        return {each.value.type_name for each in fields} - {""}
+
+    def contains_itself(self, name: str) -> bool:
+        """Whether a message can hold a message of its own type, at any depth."""
+        pending, seen = [name], set[str]()
+        while pending:
+            for held in self.used_by([pending.pop()]) & self.messages.keys() - seen:
+                seen.add(held)
+                pending.append(held)
+        return name in seen
+
+    def _module(self, name: str, suffix: str) -> str:
+        declared = self.messages.get(name) or self.enums[name]
+        return "" if declared.stem == self.stem else f"{declared.stem}_{suffix}"
 
 
 def snake(name: str) -> str:

@@ -44,8 +44,8 @@ def emit_openapi(files: list[File]) -> str:
     """The document of all services, as indented JSON."""
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {"ErrorResponse": _ERROR_SCHEMA}
+    names = _Names(files)
     for file in files:
-        names = _Names(file)
         for name in file.request_messages:
             schemas[names.of(name, is_request=True)] = _message_schema(file, names, name, True)
         for name in file.response_messages:
@@ -60,7 +60,9 @@ def emit_openapi(files: list[File]) -> str:
         "info": {
             "title": "Octavo",
             "version": "1",
-            "description": files[0].services[0].comment if files and files[0].services else "",
+            "description": "\n\n".join(
+                service.comment for file in files for service in file.services
+            ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -94,8 +96,10 @@ def _referenced(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any
 class _Names:
     """Schema names: a message of both directions has a schema for each, as they differ."""
 
-    def __init__(self, file: File) -> None:
-        self._both = set(file.request_messages) & set(file.response_messages)
+    def __init__(self, files: list[File]) -> None:
+        self._both = {
+            name for file in files for name in {*file.request_messages} & {*file.response_messages}
+        }
 
     def of(self, message: str, *, is_request: bool) -> str:
         """The name of a message's schema in one direction."""
@@ -107,8 +111,11 @@ class _Names:
 def _operation(file: File, names: _Names, service: Service, method: Method) -> dict[str, Any]:
     summary, _, rest = method.comment.partition("\n")
     operation: dict[str, Any] = {"operationId": method.function, "summary": summary}
-    if rest.strip():
-        operation["description"] = rest.strip()
+    more = [rest.strip()] if rest.strip() else []
+    if method.also:
+        more.append(f"Also at {', '.join(method.also)}.")
+    if more:
+        operation["description"] = "\n\n".join(more)
     if method.path_field:
         field = next(
             each for each in file.messages[method.request].fields if each.name == method.path_field
@@ -133,10 +140,13 @@ def _operation(file: File, names: _Names, service: Service, method: Method) -> d
         if method.streaming_rpc:
             twin = service.method(method.streaming_rpc)
             chunk = names.of(twin.response, is_request=False)
+            end = f"; a stream that succeeds ends with {method.stream_end}" * bool(
+                method.stream_end
+            )
+            key = f", and its name the data's {method.event_key}" * bool(method.event_key)
             description = (
                 f"The answer or, if stream is true, server-sent events: each event's data is a "
-                f"{chunk}, or an ErrorResponse after which the stream ends; a stream that "
-                f"succeeds ends with {method.stream_end}."
+                f"{chunk}{key}, or an ErrorResponse after which the stream ends{end}."
             )
             # OpenAPI 3.1 cannot type the events of a stream; the extension names their schema.
             content["text/event-stream"] = {"schema": {}, "x-event-data": _ref(chunk)}
@@ -196,7 +206,8 @@ def _tagged_member(
     member = file.messages[each.value.type_name]
     schema = _object_schema(file, names, member.fields, is_request)
     schema["properties"] = {message.tag: {"const": each.json_name}} | schema["properties"]
-    schema["required"] = [message.tag, *schema.get("required", [])]
+    if not (is_request and each.json_name == message.tag_default):
+        schema["required"] = [message.tag, *schema.get("required", [])]
     return schema
 
 

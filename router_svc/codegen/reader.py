@@ -34,6 +34,7 @@ _KINDS = {
     _Type.TYPE_UINT32: Kind.INTEGER,
     _Type.TYPE_UINT64: Kind.INTEGER,
     _Type.TYPE_DOUBLE: Kind.NUMBER,
+    _Type.TYPE_FLOAT: Kind.NUMBER,
     _Type.TYPE_ENUM: Kind.ENUM,
     _Type.TYPE_MESSAGE: Kind.MESSAGE,
 }
@@ -46,17 +47,49 @@ _INTEGER_BOUNDS = {
 }
 
 
-def read_file(proto: FileDescriptorProto) -> File:
-    """Builds the view of one file; raises UnsupportedError naming what cannot be mapped to JSON."""
-    comments = _comments(proto)
+def read_files(protos: list[FileDescriptorProto]) -> list[File]:
+    """Builds the views of a package's files; raises UnsupportedError for what has no JSON form."""
+    if len({proto.package for proto in protos}) > 1:
+        raise UnsupportedError("the files are not all of one package")
+    comments = [_comments(proto) for proto in protos]
     messages = {
-        message.name: _message(message, proto, (4, index), comments)
+        message.name: _message(message, proto, (4, index), said)
+        for proto, said in zip(protos, comments, strict=True)
         for index, message in enumerate(proto.message_type)
     }
     enums = {
-        enum.name: _enum(enum, (5, index), comments) for index, enum in enumerate(proto.enum_type)
+        enum.name: _enum(enum, _stem(proto), (5, index), said)
+        for proto, said in zip(protos, comments, strict=True)
+        for index, enum in enumerate(proto.enum_type)
     }
-    services = tuple(
+    services = [_services(proto, said) for proto, said in zip(protos, comments, strict=True)]
+    methods = [method for each in services for service in each for method in service.methods]
+    requests = _reached(messages, [method.request for method in methods])
+    responses = _reached(messages, [method.response for method in methods])
+    return [
+        File(
+            package=proto.package,
+            stem=_stem(proto),
+            python_package=proto.name.rsplit("/", 1)[0].replace("/", "."),
+            source=proto.name,
+            messages=messages,
+            enums=enums,
+            services=own,
+            request_messages=tuple(n for n in requests if messages[n].stem == _stem(proto)),
+            response_messages=tuple(n for n in responses if messages[n].stem == _stem(proto)),
+        )
+        for proto, own in zip(protos, services, strict=True)
+    ]
+
+
+def _stem(proto: FileDescriptorProto) -> str:
+    return proto.name.rsplit("/", 1)[-1].removesuffix(".proto")
+
+
+def _services(
+    proto: FileDescriptorProto, comments: dict[tuple[int, ...], str]
+) -> tuple[Service, ...]:
+    return tuple(
         Service(
             service.name,
             comments.get((6, index), ""),
@@ -66,19 +99,6 @@ def read_file(proto: FileDescriptorProto) -> File:
             ),
         )
         for index, service in enumerate(proto.service)
-    )
-    methods = [method for service in services for method in service.methods]
-    stem = proto.name.rsplit("/", 1)[-1].removesuffix(".proto")
-    return File(
-        package=proto.package,
-        stem=stem,
-        python_package=proto.name.rsplit("/", 1)[0].replace("/", "."),
-        source=proto.name,
-        messages=messages,
-        enums=enums,
-        services=services,
-        request_messages=_reached(messages, [method.request for method in methods]),
-        response_messages=_reached(messages, [method.response for method in methods]),
     )
 
 
@@ -90,6 +110,8 @@ def _reached(messages: dict[str, Message], roots: list[str]) -> tuple[str, ...]:
         name = pending.pop()
         if name in seen:
             continue
+        if name not in messages:
+            raise UnsupportedError(f"{name} is in no file that the plugin was given")
         seen.add(name)
         pending.extend(
             each.value.type_name
@@ -141,11 +163,15 @@ def _message(
         raise UnsupportedError(f"{message.name}: a bare array is one repeated field")
     if shape is Shape.BARE_MAP and not (len(fields) == 1 and fields[0].is_map):
         raise UnsupportedError(f"{message.name}: a bare map is one map field")
+    if rule.tag_default and not any(each.json_name == rule.tag_default for each in fields):
+        raise UnsupportedError(f"{message.name}: the tag's default {rule.tag_default} is no member")
     return Message(
         message.name,
+        _stem(proto),
         comments.get(path, ""),
         shape,
         rule.tag,
+        rule.tag_default,
         real_oneofs[0] if real_oneofs else "",
         fields,
     )
@@ -222,7 +248,10 @@ def _value(proto: FieldDescriptorProto, name: str, package: str) -> Value:
 
 
 def _enum(
-    enum: EnumDescriptorProto, path: tuple[int, ...], comments: dict[tuple[int, ...], str]
+    enum: EnumDescriptorProto,
+    stem: str,
+    path: tuple[int, ...],
+    comments: dict[tuple[int, ...], str],
 ) -> Enum:
     prefix = snake(enum.name).upper() + "_"
     values = []
@@ -237,7 +266,7 @@ def _enum(
                 comments.get((*path, 2, index), ""),
             )
         )
-    return Enum(enum.name, comments.get(path, ""), tuple(values))
+    return Enum(enum.name, stem, comments.get(path, ""), tuple(values))
 
 
 def _method(method: MethodDescriptorProto, package: str, comment: str) -> Method:
@@ -253,6 +282,8 @@ def _method(method: MethodDescriptorProto, package: str, comment: str) -> Method
         is_streaming=method.server_streaming,
         verb=(route or "").upper(),
         path=rule.get or rule.post,
+        also=tuple(rule.also),
         streaming_rpc=rule.streaming_rpc,
         stream_end=rule.stream_end,
+        event_key=rule.event_key,
     )

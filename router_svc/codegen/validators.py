@@ -13,7 +13,7 @@ def emit_validators(file: File) -> str:
         with out.block(f'def validate_{snake(name)}(message: pb.{name}, path: str = "") -> None:'):
             out.docstring(f"Raises ApiError, naming the field, if a limit of {name} is broken.")
             if message.shape in (Shape.UNTAGGED, Shape.TAGGED):
-                _emit_union(out, message)
+                _emit_union(out, file, message)
             else:
                 for each in message.fields:
                     _emit_field(out, file, each, message.shape is not Shape.OBJECT)
@@ -30,6 +30,10 @@ def _emit_head(file: File, body: str) -> Writer:
         out.line("import math")
         out.line()
     out.line(f"from {file.python_package} import {file.stem}_pb2 as pb")
+    for line in file.imports(file.used_by(file.request_messages), "validate"):
+        # Of an enum or message of another file the limits are written out, or its validator called.
+        if line.rpartition(" ")[2] in body:
+            out.line(line)
     out.line("from router_svc.http import checks")
     if "join(" in body:
         out.line("from router_svc.http.checks import join")
@@ -39,14 +43,18 @@ def _emit_head(file: File, body: str) -> Writer:
     return out
 
 
-def _emit_union(out: Writer, message: Message) -> None:
+def _emit_union(out: Writer, file: File, message: Message) -> None:
     out.line(f'kind = message.WhichOneof("{message.oneof}")')
     with out.block("if kind is None:"):
         out.line("raise checks.unset(path)")
     for each in message.fields:
         if each.value.kind is Kind.MESSAGE:
             with out.block(f'if kind == "{each.name}":'):
-                out.line(f"validate_{snake(each.value.type_name)}(message.{each.name}, path)")
+                validate = file.call("validate", each.value.type_name)
+                out.line(f"{validate}(message.{each.name}, path)")
+        elif each.value.kind is Kind.ENUM:
+            with out.block(f'if kind == "{each.name}":'):
+                _emit_enum(out, file, each, '""', "", may_be_zero=False)
         else:
             for condition, error in _checks_of_value(each, f"message.{each.name}", "path", '""'):
                 with out.block(f'if kind == "{each.name}" and {condition}:'):
@@ -67,13 +75,14 @@ def _emit_field(out: Writer, file: File, each: Field, bare: bool) -> None:
         return
     target = f"message.{each.name}"
     if each.value.kind is Kind.MESSAGE:
+        validate = file.call("validate", each.value.type_name)
         if each.rule.required:
             with out.block(f'if not message.HasField("{each.name}"):'):
                 out.line(f"raise checks.missing(path, {name})")
-            out.line(f"validate_{snake(each.value.type_name)}({target}, join(path, {name}))")
+            out.line(f"{validate}({target}, join(path, {name}))")
         elif _is_checked(file, each.value.type_name):
             with out.block(f'if message.HasField("{each.name}"):'):
-                out.line(f"validate_{snake(each.value.type_name)}({target}, join(path, {name}))")
+                out.line(f"{validate}({target}, join(path, {name}))")
         return
     if each.rule.required and each.has_presence:
         with out.block(f'if not message.HasField("{each.name}"):'):
@@ -86,14 +95,17 @@ def _emit_field(out: Writer, file: File, each: Field, bare: bool) -> None:
             out.line(f"raise {error}")
 
 
-def _emit_enum(out: Writer, file: File, each: Field, name: str, present: str) -> None:
+def _emit_enum(
+    out: Writer, file: File, each: Field, name: str, present: str, *, may_be_zero: bool = True
+) -> None:
     enum = file.enums[each.value.type_name]
     named = [value for value in enum.values if value.json_name]
     if each.rule.required and not each.has_presence:
         with out.block(f"if message.{each.name} == 0:"):
             out.line(f"raise checks.missing(path, {name})")
     # An open enum lets any number through; the zero value is absence.
-    numbers = tuple_of([str(value.number) for value in enum.values])
+    allowed = enum.values if may_be_zero else named
+    numbers = tuple_of([str(value.number) for value in allowed])
     names = tuple_of([literal(value.json_name) for value in named])
     with out.block(f"if {present}message.{each.name} not in {numbers}:"):
         out.line(f"raise checks.unknown_enum(message.{each.name}, join(path, {name}), {names})")
@@ -116,7 +128,12 @@ def _emit_elements(out: Writer, file: File, each: Field, name: str, bare: bool) 
     # One name per field, as a name has one type in a function.
     item, key = f"{each.name}_item", f"{each.name}_key"
     at = "path" if bare else f"join(path, {name})"
-    if each.is_map:
+    if each.is_map and each.value.kind is Kind.MESSAGE:
+        if _is_checked(file, each.value.type_name):
+            validate = file.call("validate", each.value.type_name)
+            with out.block(f"for {key}, {item} in {target}.items():"):
+                out.line(f"{validate}({item}, join({at}, str({key})))")
+    elif each.is_map:
         found = _checks_of_value(each, item, at, f"str({key})")
         if each.key is not None and each.key.kind is Kind.STRING and each.rule.max_length:
             found += [_length_check(key, at, key, each.rule.max_length)]
@@ -129,14 +146,15 @@ def _emit_elements(out: Writer, file: File, each: Field, name: str, bare: bool) 
         if _is_checked(file, each.value.type_name):
             out.line(f"at = {at}")
             with out.block(f"for index, {item} in enumerate({target}):"):
-                out.line(f'validate_{snake(each.value.type_name)}({item}, f"{{at}}[{{index}}]")')
+                validate = file.call("validate", each.value.type_name)
+                out.line(f'{validate}({item}, f"{{at}}[{{index}}]")')
     else:
         found = _checks_of_value(each, item, "place", '""')
         if found:
             with out.block(f"for index, {item} in enumerate({target}):"):
                 for condition, error in found:
                     with out.block(f"if {condition}:"):
-                        out.line(f'place = f"{{{at}}}[{{index}}]"')
+                        out.line(f'place = {at} + f"[{{index}}]"')
                         out.line(f"raise {error}")
 
 
@@ -154,7 +172,7 @@ def _checks_of_value(each: Field, target: str, path: str, name: str) -> list[tup
         found.append((condition, error))
     if rule.raw_json or rule.raw_json_object:
         only = ", must_be_object=True" if rule.raw_json_object else ""
-        found.append((f"not is_json({target}{only})", f"checks.not_json(path, {name})"))
+        found.append((f"not is_json({target}{only})", f"checks.not_json({path}, {name})"))
     return found
 
 
@@ -204,6 +222,8 @@ def _bounds_check(each: Field, target: str, path: str, name: str) -> list[tuple[
 def _is_checked(file: File, name: str) -> bool:
     """Whether the message's validator can fail, so that calling it is worth its time."""
     message = file.messages[name]
+    if file.contains_itself(name):
+        return True
     if message.shape in (Shape.UNTAGGED, Shape.TAGGED):
         return True
     for each in message.fields:

@@ -16,6 +16,19 @@ _ROLE: Final[Mapping[str, pb.Role.ValueType]] = {
     "assistant": pb.ROLE_ASSISTANT,
     "tool": pb.ROLE_TOOL,
 }
+_TOOL_CHOICE_MODE: Final[Mapping[str, pb.ToolChoiceMode.ValueType]] = {
+    "none": pb.TOOL_CHOICE_MODE_NONE,
+    "auto": pb.TOOL_CHOICE_MODE_AUTO,
+    "required": pb.TOOL_CHOICE_MODE_REQUIRED,
+}
+_REASONING_EFFORT: Final[Mapping[str, pb.ReasoningEffort.ValueType]] = {
+    "none": pb.REASONING_EFFORT_NONE,
+    "minimal": pb.REASONING_EFFORT_MINIMAL,
+    "low": pb.REASONING_EFFORT_LOW,
+    "medium": pb.REASONING_EFFORT_MEDIUM,
+    "high": pb.REASONING_EFFORT_HIGH,
+    "xhigh": pb.REASONING_EFFORT_XHIGH,
+}
 _CREATE_CHAT_COMPLETION_REQUEST_FIELDS: Final = frozenset(
     {
         "messages",
@@ -55,6 +68,25 @@ _CREATE_CHAT_COMPLETION_REQUEST_FIELDS: Final = frozenset(
         "request_id",
         "cache_salt",
         "return_token_ids",
+        "bad_words",
+        "allowed_token_ids",
+        "truncate_prompt_tokens",
+        "return_tokens_as_token_ids",
+        "spaces_between_special_tokens",
+        "response_format",
+        "structured_outputs",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "reasoning_effort",
+        "include_reasoning",
+        "documents",
+        "service_tier",
+        "prompt_cache_key",
+        "safety_identifier",
+        "verbosity",
+        "functions",
+        "function_call",
     }
 )
 
@@ -157,10 +189,280 @@ def decode_create_chat_completion_request(
         message.cache_salt = read.string(item, path, "cache_salt")
     if (item := fields.get("return_token_ids")) is not None:
         message.return_token_ids = read.boolean(item, path, "return_token_ids")
+    if (item := fields.get("bad_words")) is not None:
+        message.bad_words.extend(read.strings(item, path, "bad_words", most=256))
+    if (item := fields.get("allowed_token_ids")) is not None:
+        message.allowed_token_ids.extend(
+            read.integers(item, path, "allowed_token_ids", 0, 4294967295, most=65536)
+        )
+    if (item := fields.get("truncate_prompt_tokens")) is not None:
+        message.truncate_prompt_tokens = read.integer(
+            item, path, "truncate_prompt_tokens", -1, 2147483647
+        )
+    if (item := fields.get("return_tokens_as_token_ids")) is not None:
+        message.return_tokens_as_token_ids = read.boolean(item, path, "return_tokens_as_token_ids")
+    if (item := fields.get("spaces_between_special_tokens")) is not None:
+        message.spaces_between_special_tokens = read.boolean(
+            item, path, "spaces_between_special_tokens"
+        )
+    if (item := fields.get("response_format")) is not None:
+        message.response_format.CopyFrom(
+            decode_response_format(item, join(path, "response_format"))
+        )
+    if (item := fields.get("structured_outputs")) is not None:
+        message.structured_outputs.CopyFrom(
+            decode_structured_outputs(item, join(path, "structured_outputs"))
+        )
+    if (item := fields.get("tools")) is not None:
+        at = join(path, "tools")
+        for index, element in enumerate(read.array(item, path, "tools", most=128)):
+            message.tools.append(decode_tool(element, f"{at}[{index}]"))
+    if (item := fields.get("tool_choice")) is not None:
+        message.tool_choice.CopyFrom(decode_tool_choice(item, join(path, "tool_choice")))
+    if (item := fields.get("parallel_tool_calls")) is not None:
+        message.parallel_tool_calls = read.boolean(item, path, "parallel_tool_calls")
+    if (item := fields.get("reasoning_effort")) is not None:
+        message.reasoning_effort = read.choice(item, path, "reasoning_effort", _REASONING_EFFORT)
+    if (item := fields.get("include_reasoning")) is not None:
+        message.include_reasoning = read.boolean(item, path, "include_reasoning")
+    if (item := fields.get("documents")) is not None:
+        at = join(path, "documents")
+        for index, element in enumerate(read.array(item, path, "documents", most=1024)):
+            message.documents.append(
+                read.json_text(element, f"{at}[{index}]", "", must_be_object=True)
+            )
+    if (item := fields.get("service_tier")) is not None:
+        message.service_tier = read.string(item, path, "service_tier")
+    if (item := fields.get("prompt_cache_key")) is not None:
+        message.prompt_cache_key = read.string(item, path, "prompt_cache_key")
+    if (item := fields.get("safety_identifier")) is not None:
+        message.safety_identifier = read.string(item, path, "safety_identifier")
+    if (item := fields.get("verbosity")) is not None:
+        message.verbosity = read.string(item, path, "verbosity")
+    if (item := fields.get("functions")) is not None and item is not False:
+        raise checks.refused(path, "functions", "use tools")
+    if (item := fields.get("function_call")) is not None and item is not False:
+        raise checks.refused(path, "function_call", "use tool_choice")
     return message
 
 
-_STREAM_OPTIONS_FIELDS: Final = frozenset({"include_usage", "continuous_usage_stats"})
+_TOOL_FIELDS: Final = frozenset({"type", "function"})
+
+
+def decode_tool(value: object, path: str) -> pb.Tool:
+    """A function that the model may call."""
+    fields = read.fields(value, path, _TOOL_FIELDS, ("function",))
+    message = pb.Tool()
+    if (item := fields.get("type")) is not None:
+        message.type = read.constant(item, path, "type", "function")
+    if (item := fields.get("function")) is not None:
+        message.function.CopyFrom(decode_function_definition(item, join(path, "function")))
+    return message
+
+
+_FUNCTION_DEFINITION_FIELDS: Final = frozenset({"name", "description", "parameters", "strict"})
+
+
+def decode_function_definition(value: object, path: str) -> pb.FunctionDefinition:
+    """A function: what it is called, what it is for, what it takes."""
+    fields = read.fields(value, path, _FUNCTION_DEFINITION_FIELDS, ("name",))
+    message = pb.FunctionDefinition()
+    if (item := fields.get("name")) is not None:
+        message.name = read.string(item, path, "name")
+    if (item := fields.get("description")) is not None:
+        message.description = read.string(item, path, "description")
+    if (item := fields.get("parameters")) is not None:
+        message.parameters = read.json_text(item, path, "parameters", must_be_object=True)
+    if (item := fields.get("strict")) is not None:
+        message.strict = read.boolean(item, path, "strict")
+    return message
+
+
+def decode_tool_choice(value: object, path: str) -> pb.ToolChoice:
+    """Whether and which functions are called."""
+    message = pb.ToolChoice()
+    if type(value) is str:
+        message.mode = read.choice(value, path, "", _TOOL_CHOICE_MODE)
+    elif type(value) is dict:
+        message.object.CopyFrom(decode_tool_choice_object(value, path))
+    else:
+        raise read.wrong_type(path, "a string or an object", value)
+    return message
+
+
+def decode_tool_choice_object(value: object, path: str) -> pb.ToolChoiceObject:
+    """Which functions are called."""
+    kind, rest = read.tagged(value, path, "type")
+    match kind:
+        case "function":
+            message = pb.ToolChoiceObject(function=decode_named_tool_choice(rest, path))
+        case "allowed_tools":
+            message = pb.ToolChoiceObject(allowed_tools=decode_allowed_tools_choice(rest, path))
+        case _:
+            raise checks.unknown_enum(kind, join(path, "type"), ("function", "allowed_tools"))
+    return message
+
+
+_NAMED_TOOL_CHOICE_FIELDS: Final = frozenset({"function"})
+
+
+def decode_named_tool_choice(value: object, path: str) -> pb.NamedToolChoice:
+    """This function is called."""
+    fields = read.fields(value, path, _NAMED_TOOL_CHOICE_FIELDS, ("function",))
+    message = pb.NamedToolChoice()
+    if (item := fields.get("function")) is not None:
+        message.function.CopyFrom(decode_function_name(item, join(path, "function")))
+    return message
+
+
+_FUNCTION_NAME_FIELDS: Final = frozenset({"name"})
+
+
+def decode_function_name(value: object, path: str) -> pb.FunctionName:
+    """Name of a function."""
+    fields = read.fields(value, path, _FUNCTION_NAME_FIELDS, ("name",))
+    message = pb.FunctionName()
+    if (item := fields.get("name")) is not None:
+        message.name = read.string(item, path, "name")
+    return message
+
+
+_ALLOWED_TOOLS_CHOICE_FIELDS: Final = frozenset({"allowed_tools"})
+
+
+def decode_allowed_tools_choice(value: object, path: str) -> pb.AllowedToolsChoice:
+    """Some functions may or must be called."""
+    fields = read.fields(value, path, _ALLOWED_TOOLS_CHOICE_FIELDS, ("allowed_tools",))
+    message = pb.AllowedToolsChoice()
+    if (item := fields.get("allowed_tools")) is not None:
+        message.allowed_tools.CopyFrom(decode_allowed_tools(item, join(path, "allowed_tools")))
+    return message
+
+
+_ALLOWED_TOOLS_FIELDS: Final = frozenset({"mode", "tools"})
+
+
+def decode_allowed_tools(value: object, path: str) -> pb.AllowedTools:
+    """Some functions of tools."""
+    fields = read.fields(value, path, _ALLOWED_TOOLS_FIELDS, ("mode", "tools"))
+    message = pb.AllowedTools()
+    if (item := fields.get("mode")) is not None:
+        message.mode = read.choice(item, path, "mode", _TOOL_CHOICE_MODE)
+    if (item := fields.get("tools")) is not None:
+        at = join(path, "tools")
+        for index, element in enumerate(read.array(item, path, "tools", most=128)):
+            message.tools.append(decode_allowed_tool(element, f"{at}[{index}]"))
+    return message
+
+
+_ALLOWED_TOOL_FIELDS: Final = frozenset({"type", "function"})
+
+
+def decode_allowed_tool(value: object, path: str) -> pb.AllowedTool:
+    """A function of tools, by name."""
+    fields = read.fields(value, path, _ALLOWED_TOOL_FIELDS, ("function",))
+    message = pb.AllowedTool()
+    if (item := fields.get("type")) is not None:
+        message.type = read.constant(item, path, "type", "function")
+    if (item := fields.get("function")) is not None:
+        message.function.CopyFrom(decode_function_name(item, join(path, "function")))
+    return message
+
+
+def decode_response_format(value: object, path: str) -> pb.ResponseFormat:
+    """What an answer must look like."""
+    kind, rest = read.tagged(value, path, "type")
+    match kind:
+        case "text":
+            message = pb.ResponseFormat(text=decode_text_format(rest, path))
+        case "json_object":
+            message = pb.ResponseFormat(json_object=decode_json_object_format(rest, path))
+        case "json_schema":
+            message = pb.ResponseFormat(json_schema=decode_json_schema_format(rest, path))
+        case _:
+            raise checks.unknown_enum(
+                kind, join(path, "type"), ("text", "json_object", "json_schema")
+            )
+    return message
+
+
+_TEXT_FORMAT_FIELDS: Final[frozenset[str]] = frozenset()
+
+
+def decode_text_format(value: object, path: str) -> pb.TextFormat:
+    """Any text."""
+    read.fields(value, path, _TEXT_FORMAT_FIELDS)
+    message = pb.TextFormat()
+    return message
+
+
+_JSON_OBJECT_FORMAT_FIELDS: Final[frozenset[str]] = frozenset()
+
+
+def decode_json_object_format(value: object, path: str) -> pb.JsonObjectFormat:
+    """Any JSON object."""
+    read.fields(value, path, _JSON_OBJECT_FORMAT_FIELDS)
+    message = pb.JsonObjectFormat()
+    return message
+
+
+_JSON_SCHEMA_FORMAT_FIELDS: Final = frozenset({"json_schema"})
+
+
+def decode_json_schema_format(value: object, path: str) -> pb.JsonSchemaFormat:
+    """JSON of a schema."""
+    fields = read.fields(value, path, _JSON_SCHEMA_FORMAT_FIELDS, ("json_schema",))
+    message = pb.JsonSchemaFormat()
+    if (item := fields.get("json_schema")) is not None:
+        message.json_schema.CopyFrom(decode_json_schema(item, join(path, "json_schema")))
+    return message
+
+
+_JSON_SCHEMA_FIELDS: Final = frozenset({"name", "description", "schema", "strict"})
+
+
+def decode_json_schema(value: object, path: str) -> pb.JsonSchema:
+    """A JSON schema and its name."""
+    fields = read.fields(value, path, _JSON_SCHEMA_FIELDS, ("schema",))
+    message = pb.JsonSchema()
+    if (item := fields.get("name")) is not None:
+        message.name = read.string(item, path, "name")
+    if (item := fields.get("description")) is not None:
+        message.description = read.string(item, path, "description")
+    if (item := fields.get("schema")) is not None:
+        message.schema = read.json_text(item, path, "schema")
+    if (item := fields.get("strict")) is not None:
+        message.strict = read.boolean(item, path, "strict")
+    return message
+
+
+_STRUCTURED_OUTPUTS_FIELDS: Final = frozenset(
+    {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}
+)
+
+
+def decode_structured_outputs(value: object, path: str) -> pb.StructuredOutputs:
+    """A grammar that an answer must follow: exactly one of these."""
+    fields = read.fields(value, path, _STRUCTURED_OUTPUTS_FIELDS)
+    message = pb.StructuredOutputs()
+    if (item := fields.get("json")) is not None:
+        message.json = read.json_text(item, path, "json")
+    if (item := fields.get("regex")) is not None:
+        message.regex = read.string(item, path, "regex")
+    if (item := fields.get("choice")) is not None:
+        message.choice.extend(read.strings(item, path, "choice", most=4096))
+    if (item := fields.get("grammar")) is not None:
+        message.grammar = read.string(item, path, "grammar")
+    if (item := fields.get("json_object")) is not None:
+        message.json_object = read.boolean(item, path, "json_object")
+    if (item := fields.get("structural_tag")) is not None:
+        message.structural_tag = read.json_text(item, path, "structural_tag")
+    return message
+
+
+_STREAM_OPTIONS_FIELDS: Final = frozenset(
+    {"include_usage", "continuous_usage_stats", "include_obfuscation"}
+)
 
 
 def decode_stream_options(value: object, path: str) -> pb.StreamOptions:
@@ -171,6 +473,8 @@ def decode_stream_options(value: object, path: str) -> pb.StreamOptions:
         message.include_usage = read.boolean(item, path, "include_usage")
     if (item := fields.get("continuous_usage_stats")) is not None:
         message.continuous_usage_stats = read.boolean(item, path, "continuous_usage_stats")
+    if (item := fields.get("include_obfuscation")) is not None:
+        message.include_obfuscation = read.boolean(item, path, "include_obfuscation")
     return message
 
 
@@ -307,6 +611,15 @@ _CREATE_COMPLETION_REQUEST_FIELDS: Final = frozenset(
         "request_id",
         "cache_salt",
         "return_token_ids",
+        "bad_words",
+        "allowed_token_ids",
+        "truncate_prompt_tokens",
+        "return_tokens_as_token_ids",
+        "spaces_between_special_tokens",
+        "response_format",
+        "structured_outputs",
+        "best_of",
+        "suffix",
     }
 )
 
@@ -381,6 +694,34 @@ def decode_create_completion_request(value: object, path: str) -> pb.CreateCompl
         message.cache_salt = read.string(item, path, "cache_salt")
     if (item := fields.get("return_token_ids")) is not None:
         message.return_token_ids = read.boolean(item, path, "return_token_ids")
+    if (item := fields.get("bad_words")) is not None:
+        message.bad_words.extend(read.strings(item, path, "bad_words", most=256))
+    if (item := fields.get("allowed_token_ids")) is not None:
+        message.allowed_token_ids.extend(
+            read.integers(item, path, "allowed_token_ids", 0, 4294967295, most=65536)
+        )
+    if (item := fields.get("truncate_prompt_tokens")) is not None:
+        message.truncate_prompt_tokens = read.integer(
+            item, path, "truncate_prompt_tokens", -1, 2147483647
+        )
+    if (item := fields.get("return_tokens_as_token_ids")) is not None:
+        message.return_tokens_as_token_ids = read.boolean(item, path, "return_tokens_as_token_ids")
+    if (item := fields.get("spaces_between_special_tokens")) is not None:
+        message.spaces_between_special_tokens = read.boolean(
+            item, path, "spaces_between_special_tokens"
+        )
+    if (item := fields.get("response_format")) is not None:
+        message.response_format.CopyFrom(
+            decode_response_format(item, join(path, "response_format"))
+        )
+    if (item := fields.get("structured_outputs")) is not None:
+        message.structured_outputs.CopyFrom(
+            decode_structured_outputs(item, join(path, "structured_outputs"))
+        )
+    if (item := fields.get("best_of")) is not None:
+        message.best_of = read.integer(item, path, "best_of", 1, 128)
+    if (item := fields.get("suffix")) is not None:
+        message.suffix = read.string(item, path, "suffix")
     return message
 
 

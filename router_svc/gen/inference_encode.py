@@ -19,7 +19,21 @@ _FINISH_REASON: Final[Mapping[int, str | None]] = {
     pb.FINISH_REASON_UNSPECIFIED: None,
     pb.FINISH_REASON_STOP: "stop",
     pb.FINISH_REASON_LENGTH: "length",
+    pb.FINISH_REASON_TOOL_CALLS: "tool_calls",
 }
+
+
+def encode_tool_call(message: pb.ToolCall) -> dict[str, Any]:
+    """A call of a function, as the model asked for it."""
+    body: dict[str, Any] = {"id": message.id, "type": "function"}
+    if message.HasField("function"):
+        body["function"] = encode_function_call(message.function)
+    return body
+
+
+def encode_function_call(message: pb.FunctionCall) -> dict[str, Any]:
+    """A function and its arguments."""
+    return {"name": message.name, "arguments": message.arguments}
 
 
 def encode_create_chat_completion_response(
@@ -63,11 +77,16 @@ def encode_chat_choice(message: pb.ChatChoice) -> dict[str, Any]:
 
 def encode_assistant_message(message: pb.AssistantMessage) -> dict[str, Any]:
     """The assistant's turn."""
-    return {
+    body: dict[str, Any] = {
         "role": _ROLE.get(message.role),
         "content": message.content if message.HasField("content") else None,
         "refusal": message.refusal if message.HasField("refusal") else None,
     }
+    if message.HasField("reasoning_content"):
+        body["reasoning_content"] = message.reasoning_content
+    if message.tool_calls:
+        body["tool_calls"] = [encode_tool_call(element) for element in message.tool_calls]
+    return body
 
 
 def encode_stop_reason(message: pb.StopReason) -> Any:
@@ -169,6 +188,32 @@ def encode_chat_delta(message: pb.ChatDelta) -> dict[str, Any]:
         body["role"] = _ROLE.get(message.role)
     if message.HasField("content"):
         body["content"] = message.content
+    if message.HasField("reasoning_content"):
+        body["reasoning_content"] = message.reasoning_content
+    if message.tool_calls:
+        body["tool_calls"] = [encode_tool_call_delta(element) for element in message.tool_calls]
+    return body
+
+
+def encode_tool_call_delta(message: pb.ToolCallDelta) -> dict[str, Any]:
+    """A call that begins, with id and name, or goes on, with more of its arguments."""
+    body: dict[str, Any] = {"index": message.index}
+    if message.HasField("id"):
+        body["id"] = message.id
+    if message.HasField("type"):
+        body["type"] = message.type
+    if message.HasField("function"):
+        body["function"] = encode_function_call_delta(message.function)
+    return body
+
+
+def encode_function_call_delta(message: pb.FunctionCallDelta) -> dict[str, Any]:
+    """What is new in a call."""
+    body: dict[str, Any] = {}
+    if message.HasField("name"):
+        body["name"] = message.name
+    if message.HasField("arguments"):
+        body["arguments"] = message.arguments
     return body
 
 
@@ -181,7 +226,16 @@ def encode_usage(message: pb.Usage) -> dict[str, Any]:
     }
     if message.HasField("prompt_tokens_details"):
         body["prompt_tokens_details"] = encode_prompt_tokens_details(message.prompt_tokens_details)
+    if message.HasField("completion_tokens_details"):
+        body["completion_tokens_details"] = encode_completion_tokens_details(
+            message.completion_tokens_details
+        )
     return body
+
+
+def encode_completion_tokens_details(message: pb.CompletionTokensDetails) -> dict[str, Any]:
+    """What the sampled tokens are."""
+    return {"reasoning_tokens": message.reasoning_tokens}
 
 
 def encode_prompt_tokens_details(message: pb.PromptTokensDetails) -> dict[str, Any]:
@@ -258,6 +312,18 @@ def encode_top_logprob_map(message: pb.TopLogprobMap) -> Any:
 def encode_logprobs_by_token(message: pb.LogprobsByToken) -> Any:
     """Token text to log-probability."""
     return {key: write.number(element, "items") for key, element in message.items.items()}
+
+
+def encode_render_chat_completion_response(
+    message: pb.RenderChatCompletionResponse,
+) -> dict[str, Any]:
+    """What a conversation becomes."""
+    return {
+        "prompt": message.prompt,
+        "prompt_token_ids": list(message.prompt_token_ids),
+        "count": message.count,
+        "max_model_len": message.max_model_len,
+    }
 
 
 def encode_list_models_response(message: pb.ListModelsResponse) -> dict[str, Any]:

@@ -42,6 +42,17 @@ class InferenceGrpcServicer(pb_grpc.InferenceServicer):
         ):
             yield item
 
+    async def RenderChatCompletion(
+        self, request: pb.CreateChatCompletionRequest, context: aio.ServicerContext[Any, Any]
+    ) -> pb.RenderChatCompletionResponse:
+        """Shows what a conversation becomes before it is generated from: the rendered text and its tokens."""
+        return await rpc.reply(
+            request,
+            context,
+            validate.validate_create_chat_completion_request,
+            self._handler.render_chat_completion,
+        )
+
     async def CreateCompletion(
         self, request: pb.CreateCompletionRequest, context: aio.ServicerContext[Any, Any]
     ) -> pb.CreateCompletionResponse:

@@ -27,6 +27,12 @@ class InferenceHandler(Protocol):
         """Answers a conversation token by token."""
         ...
 
+    async def render_chat_completion(
+        self, request: pb.CreateChatCompletionRequest, context: CallContext
+    ) -> pb.RenderChatCompletionResponse:
+        """Shows what a conversation becomes before it is generated from: the rendered text and its tokens."""
+        ...
+
     async def create_completion(
         self, request: pb.CreateCompletionRequest, context: CallContext
     ) -> pb.CreateCompletionResponse:

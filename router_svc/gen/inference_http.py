@@ -27,6 +27,12 @@ def routes(handler: InferenceHandler, settings: HttpSettings) -> list[Route]:
         call = handler.create_chat_completion(request, exchange.context)
         await exchange.reply(call, encode.encode_create_chat_completion_response)
 
+    async def render_chat_completion(exchange: Exchange) -> None:
+        request = decode.decode_create_chat_completion_request(await exchange.body(), "")
+        validate.validate_create_chat_completion_request(request)
+        call = handler.render_chat_completion(request, exchange.context)
+        await exchange.reply(call, encode.encode_render_chat_completion_response)
+
     async def create_completion(exchange: Exchange) -> None:
         request = decode.decode_create_completion_request(await exchange.body(), "")
         validate.validate_create_completion_request(request)
@@ -63,6 +69,7 @@ def routes(handler: InferenceHandler, settings: HttpSettings) -> list[Route]:
 
     return [
         endpoint("POST", "/v1/chat/completions", create_chat_completion, settings),
+        endpoint("POST", "/v1/chat/completions/render", render_chat_completion, settings),
         endpoint("POST", "/v1/completions", create_completion, settings),
         endpoint("GET", "/v1/models", list_models, settings),
         endpoint("GET", "/v1/models/{model:path}", get_model, settings),

@@ -46,7 +46,7 @@ def validate_create_chat_completion_request(
         raise checks.wrong_count(len(message.stop), join(path, "stop"), 0, 16)
     for index, stop_item in enumerate(message.stop):
         if len(stop_item) > 4096:
-            place = f"{join(path, 'stop')}[{index}]"
+            place = join(path, "stop") + f"[{index}]"
             raise checks.too_long(len(stop_item), place, 4096)
     if message.HasField("temperature") and not 0 <= message.temperature <= 2:
         raise checks.out_of_range(message.temperature, path, "temperature", 0, 2)
@@ -95,6 +95,206 @@ def validate_create_chat_completion_request(
         raise checks.too_long(len(message.request_id), join(path, "request_id"), 128)
     if message.HasField("cache_salt") and len(message.cache_salt) > 512:
         raise checks.too_long(len(message.cache_salt), join(path, "cache_salt"), 512)
+    if not len(message.bad_words) <= 256:
+        raise checks.wrong_count(len(message.bad_words), join(path, "bad_words"), 0, 256)
+    for index, bad_words_item in enumerate(message.bad_words):
+        if len(bad_words_item) > 512:
+            place = join(path, "bad_words") + f"[{index}]"
+            raise checks.too_long(len(bad_words_item), place, 512)
+    if not len(message.allowed_token_ids) <= 65536:
+        raise checks.wrong_count(
+            len(message.allowed_token_ids), join(path, "allowed_token_ids"), 0, 65536
+        )
+    if (
+        message.HasField("truncate_prompt_tokens")
+        and not -1 <= message.truncate_prompt_tokens <= 2147483647
+    ):
+        raise checks.out_of_range(
+            message.truncate_prompt_tokens, path, "truncate_prompt_tokens", -1, 2147483647
+        )
+    if message.HasField("response_format"):
+        validate_response_format(message.response_format, join(path, "response_format"))
+    if message.HasField("structured_outputs"):
+        validate_structured_outputs(message.structured_outputs, join(path, "structured_outputs"))
+    if not len(message.tools) <= 128:
+        raise checks.wrong_count(len(message.tools), join(path, "tools"), 0, 128)
+    at = join(path, "tools")
+    for index, tools_item in enumerate(message.tools):
+        validate_tool(tools_item, f"{at}[{index}]")
+    if message.HasField("tool_choice"):
+        validate_tool_choice(message.tool_choice, join(path, "tool_choice"))
+    if message.HasField("reasoning_effort") and message.reasoning_effort not in (
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ):
+        raise checks.unknown_enum(
+            message.reasoning_effort,
+            join(path, "reasoning_effort"),
+            ("none", "minimal", "low", "medium", "high", "xhigh"),
+        )
+    if not len(message.documents) <= 1024:
+        raise checks.wrong_count(len(message.documents), join(path, "documents"), 0, 1024)
+    for index, documents_item in enumerate(message.documents):
+        if not is_json(documents_item, must_be_object=True):
+            place = join(path, "documents") + f"[{index}]"
+            raise checks.not_json(place, "")
+    if message.HasField("service_tier") and len(message.service_tier) > 64:
+        raise checks.too_long(len(message.service_tier), join(path, "service_tier"), 64)
+    if message.HasField("prompt_cache_key") and len(message.prompt_cache_key) > 512:
+        raise checks.too_long(len(message.prompt_cache_key), join(path, "prompt_cache_key"), 512)
+    if message.HasField("safety_identifier") and len(message.safety_identifier) > 512:
+        raise checks.too_long(len(message.safety_identifier), join(path, "safety_identifier"), 512)
+    if message.HasField("verbosity") and len(message.verbosity) > 64:
+        raise checks.too_long(len(message.verbosity), join(path, "verbosity"), 64)
+    if message.HasField("functions"):
+        raise checks.refused(path, "functions", "use tools")
+    if message.HasField("function_call"):
+        raise checks.refused(path, "function_call", "use tool_choice")
+
+
+def validate_tool(message: pb.Tool, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of Tool is broken."""
+    if message.type not in ("", "function"):
+        raise checks.wrong_constant(message.type, join(path, "type"), "function")
+    if not message.HasField("function"):
+        raise checks.missing(path, "function")
+    validate_function_definition(message.function, join(path, "function"))
+
+
+def validate_function_definition(message: pb.FunctionDefinition, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of FunctionDefinition is broken."""
+    if len(message.name) > 256:
+        raise checks.too_long(len(message.name), join(path, "name"), 256)
+    if message.HasField("description") and len(message.description) > 65536:
+        raise checks.too_long(len(message.description), join(path, "description"), 65536)
+    if message.HasField("parameters") and not is_json(message.parameters, must_be_object=True):
+        raise checks.not_json(path, "parameters")
+
+
+def validate_tool_choice(message: pb.ToolChoice, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of ToolChoice is broken."""
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise checks.unset(path)
+    if kind == "mode":
+        if message.mode not in (1, 2, 3):
+            raise checks.unknown_enum(message.mode, join(path, ""), ("none", "auto", "required"))
+    if kind == "object":
+        validate_tool_choice_object(message.object, path)
+
+
+def validate_tool_choice_object(message: pb.ToolChoiceObject, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of ToolChoiceObject is broken."""
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise checks.unset(path)
+    if kind == "function":
+        validate_named_tool_choice(message.function, path)
+    if kind == "allowed_tools":
+        validate_allowed_tools_choice(message.allowed_tools, path)
+
+
+def validate_named_tool_choice(message: pb.NamedToolChoice, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of NamedToolChoice is broken."""
+    if not message.HasField("function"):
+        raise checks.missing(path, "function")
+    validate_function_name(message.function, join(path, "function"))
+
+
+def validate_function_name(message: pb.FunctionName, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of FunctionName is broken."""
+    if len(message.name) > 256:
+        raise checks.too_long(len(message.name), join(path, "name"), 256)
+
+
+def validate_allowed_tools_choice(message: pb.AllowedToolsChoice, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of AllowedToolsChoice is broken."""
+    if not message.HasField("allowed_tools"):
+        raise checks.missing(path, "allowed_tools")
+    validate_allowed_tools(message.allowed_tools, join(path, "allowed_tools"))
+
+
+def validate_allowed_tools(message: pb.AllowedTools, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of AllowedTools is broken."""
+    if message.mode == 0:
+        raise checks.missing(path, "mode")
+    if message.mode not in (0, 1, 2, 3):
+        raise checks.unknown_enum(message.mode, join(path, "mode"), ("none", "auto", "required"))
+    if not 1 <= len(message.tools) <= 128:
+        raise checks.wrong_count(len(message.tools), join(path, "tools"), 1, 128)
+    at = join(path, "tools")
+    for index, tools_item in enumerate(message.tools):
+        validate_allowed_tool(tools_item, f"{at}[{index}]")
+
+
+def validate_allowed_tool(message: pb.AllowedTool, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of AllowedTool is broken."""
+    if message.type not in ("", "function"):
+        raise checks.wrong_constant(message.type, join(path, "type"), "function")
+    if not message.HasField("function"):
+        raise checks.missing(path, "function")
+    validate_function_name(message.function, join(path, "function"))
+
+
+def validate_response_format(message: pb.ResponseFormat, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of ResponseFormat is broken."""
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise checks.unset(path)
+    if kind == "text":
+        validate_text_format(message.text, path)
+    if kind == "json_object":
+        validate_json_object_format(message.json_object, path)
+    if kind == "json_schema":
+        validate_json_schema_format(message.json_schema, path)
+
+
+def validate_text_format(message: pb.TextFormat, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of TextFormat is broken."""
+
+
+def validate_json_object_format(message: pb.JsonObjectFormat, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of JsonObjectFormat is broken."""
+
+
+def validate_json_schema_format(message: pb.JsonSchemaFormat, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of JsonSchemaFormat is broken."""
+    if not message.HasField("json_schema"):
+        raise checks.missing(path, "json_schema")
+    validate_json_schema(message.json_schema, join(path, "json_schema"))
+
+
+def validate_json_schema(message: pb.JsonSchema, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of JsonSchema is broken."""
+    if message.HasField("name") and len(message.name) > 256:
+        raise checks.too_long(len(message.name), join(path, "name"), 256)
+    if message.HasField("description") and len(message.description) > 65536:
+        raise checks.too_long(len(message.description), join(path, "description"), 65536)
+    if not is_json(message.schema):
+        raise checks.not_json(path, "schema")
+
+
+def validate_structured_outputs(message: pb.StructuredOutputs, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of StructuredOutputs is broken."""
+    if message.HasField("json") and not is_json(message.json):
+        raise checks.not_json(path, "json")
+    if message.HasField("regex") and len(message.regex) > 65536:
+        raise checks.too_long(len(message.regex), join(path, "regex"), 65536)
+    if not len(message.choice) <= 4096:
+        raise checks.wrong_count(len(message.choice), join(path, "choice"), 0, 4096)
+    for index, choice_item in enumerate(message.choice):
+        if len(choice_item) > 65536:
+            place = join(path, "choice") + f"[{index}]"
+            raise checks.too_long(len(choice_item), place, 65536)
+    if message.HasField("grammar") and len(message.grammar) > 1048576:
+        raise checks.too_long(len(message.grammar), join(path, "grammar"), 1048576)
+    if message.HasField("structural_tag") and not is_json(message.structural_tag):
+        raise checks.not_json(path, "structural_tag")
 
 
 def validate_stream_options(message: pb.StreamOptions, path: str = "") -> None:
@@ -194,7 +394,7 @@ def validate_create_completion_request(message: pb.CreateCompletionRequest, path
         raise checks.wrong_count(len(message.stop), join(path, "stop"), 0, 16)
     for index, stop_item in enumerate(message.stop):
         if len(stop_item) > 4096:
-            place = f"{join(path, 'stop')}[{index}]"
+            place = join(path, "stop") + f"[{index}]"
             raise checks.too_long(len(stop_item), place, 4096)
     if message.HasField("temperature") and not 0 <= message.temperature <= 2:
         raise checks.out_of_range(message.temperature, path, "temperature", 0, 2)
@@ -220,6 +420,29 @@ def validate_create_completion_request(message: pb.CreateCompletionRequest, path
         raise checks.too_long(len(message.request_id), join(path, "request_id"), 128)
     if message.HasField("cache_salt") and len(message.cache_salt) > 512:
         raise checks.too_long(len(message.cache_salt), join(path, "cache_salt"), 512)
+    if not len(message.bad_words) <= 256:
+        raise checks.wrong_count(len(message.bad_words), join(path, "bad_words"), 0, 256)
+    for index, bad_words_item in enumerate(message.bad_words):
+        if len(bad_words_item) > 512:
+            place = join(path, "bad_words") + f"[{index}]"
+            raise checks.too_long(len(bad_words_item), place, 512)
+    if not len(message.allowed_token_ids) <= 65536:
+        raise checks.wrong_count(
+            len(message.allowed_token_ids), join(path, "allowed_token_ids"), 0, 65536
+        )
+    if (
+        message.HasField("truncate_prompt_tokens")
+        and not -1 <= message.truncate_prompt_tokens <= 2147483647
+    ):
+        raise checks.out_of_range(
+            message.truncate_prompt_tokens, path, "truncate_prompt_tokens", -1, 2147483647
+        )
+    if message.HasField("response_format"):
+        validate_response_format(message.response_format, join(path, "response_format"))
+    if message.HasField("structured_outputs"):
+        validate_structured_outputs(message.structured_outputs, join(path, "structured_outputs"))
+    if message.HasField("best_of") and not 1 <= message.best_of <= 128:
+        raise checks.out_of_range(message.best_of, path, "best_of", 1, 128)
 
 
 def validate_prompt(message: pb.Prompt, path: str = "") -> None:

@@ -15,8 +15,6 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from router_svc.errors import ApiError, ErrorKind, from_http_status
-from router_svc.gen.inference_handler import InferenceHandler
-from router_svc.gen.inference_http import routes
 from router_svc.http import headers
 from router_svc.http.body import ClientDisconnectedError
 from router_svc.http.exchange import (
@@ -25,12 +23,13 @@ from router_svc.http.exchange import (
     HttpSettings,
     send_json,
 )
+from router_svc.http.service import Service
 
 _logger = logging.getLogger(__name__)
 
 
 def build_app(
-    handler: InferenceHandler,
+    services: Iterable[Service],
     *,
     extra_routes: Iterable[BaseRoute] = (),
     middleware: Sequence[Middleware] = (),
@@ -39,7 +38,7 @@ def build_app(
     ping_seconds: float = DEFAULT_PING_SECONDS,
     on_answer: Callable[[str, int], None] = lambda _route, _status: None,
 ) -> Starlette:
-    """The ASGI application that serves `handler` and /openapi.json.
+    """The ASGI application that serves the services and /openapi.json.
 
     Whatever `extra_routes` and `middleware` raise gets the same error body; an authenticating
     middleware leaves the tenant in scope["state"]["tenant"]. `on_answer` hears of each answer's
@@ -48,7 +47,7 @@ def build_app(
     settings = HttpSettings(body_cap, ping_seconds)
     app = Starlette(
         routes=[
-            *routes(handler, settings),
+            *(route for service in services for route in service.routes(settings)),
             Route("/openapi.json", _openapi()),
             *extra_routes,
         ],

@@ -82,6 +82,11 @@ def not_json(path: str, name: str) -> ApiError:
     return invalid(at, f"{at} must be JSON, nested no deeper than 128 levels.")
 
 
+def too_deep(path: str, most: int) -> ApiError:
+    """A value inside more objects than a request may nest."""
+    return invalid(path, f"{path} is nested deeper than {most} levels.")
+
+
 def not_an_object(path: str, name: str) -> ApiError:
     """A field of JSON text whose value is not an object."""
     at = join(path, name)

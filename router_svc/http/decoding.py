@@ -30,6 +30,9 @@ _JSON_NAMES: dict[type, str] = {
 # orjson parses 1,024 levels and writes 254; what is let in must be writable, inside a body too.
 _MAX_JSON_DEPTH = 128
 
+# Python's stack takes several calls a level, and protobuf reads 100 levels.
+_MAX_MESSAGE_DEPTH = 32
+
 
 def wrong_type(path: str, expected: str, value: object) -> ApiError:
     """A value of another JSON type than the field's."""
@@ -178,14 +181,20 @@ def is_json(text: str, *, must_be_object: bool = False) -> bool:
     return not _is_deeper(value, _MAX_JSON_DEPTH) and (not must_be_object or type(value) is dict)
 
 
-def tagged(value: object, path: str, tag: str) -> tuple[str, dict[str, Any]]:
-    """The value of an object's tag and the object's other members."""
+def tagged(value: object, path: str, tag: str, default: str = "") -> tuple[str, dict[str, Any]]:
+    """The value of an object's tag, or the default where it has none, and its other members."""
     if type(value) is not dict:
         raise wrong_type(path, "an object", value)
-    kind = value.get(tag)
+    kind = value.get(tag) or default or None
     if kind is None:
         raise checks.missing(path, tag)
     return string(kind, path, tag), {key: item for key, item in value.items() if key != tag}
+
+
+def check_depth(path: str) -> None:
+    """Refuses a value that lies deeper than messages which hold themselves may be nested."""
+    if path.count(".") > _MAX_MESSAGE_DEPTH:
+        raise checks.too_deep(path, _MAX_MESSAGE_DEPTH)
 
 
 def _check_elements(

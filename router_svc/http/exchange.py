@@ -61,7 +61,12 @@ class Exchange:
         await send_json(self._send, 200, orjson.dumps(encode(answer)))
 
     async def stream(
-        self, items: AsyncIterator[_T], encode: Callable[[_T], Any], *, end: str
+        self,
+        items: AsyncIterator[_T],
+        encode: Callable[[_T], Any],
+        *,
+        end: str,
+        event_key: str = "",
     ) -> None:
         """Sends the handler's items as events; a client that goes away closes the iterator."""
         await self._unless_disconnected(
@@ -70,6 +75,7 @@ class Exchange:
                 items,
                 encode,
                 end=end,
+                event_key=event_key,
                 ping_seconds=self._settings.ping_seconds,
                 request_id=self.context.request_id,
             )

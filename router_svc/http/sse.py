@@ -32,18 +32,23 @@ async def send_events(
     encode: Callable[[_T], Any],
     *,
     end: str,
+    event_key: str,
     ping_seconds: float,
     request_id: str,
 ) -> None:
-    """Sends each item as an event and `end` after the last.
+    """Sends each item as an event and `end`, if it is not empty, after the last.
+
+    With an `event_key` the value of that key of an item's JSON names the event, and the event of an
+    error is named "error", under the key too.
 
     Nothing is sent before the first item, so an error until then is raised to the caller; a later
     one becomes the last event.
     """
     last = _frame(end.encode()) if end else b""
+    frame_of = _named_frame(event_key) if event_key else _plain_frame
     try:
         try:
-            first = _frame(orjson.dumps(encode(await anext(items))))
+            first = frame_of(encode(await anext(items)))
         except StopAsyncIteration:
             first = b""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -52,16 +57,16 @@ async def send_events(
         pings = asyncio.create_task(body.ping_when_silent(ping_seconds))
         try:
             async for item in items:
-                frame = _frame(orjson.dumps(encode(item)))
+                frame = frame_of(encode(item))
                 # Streams that got a token from the same step all write in the loop's next round,
                 # one right after another: a client with several of them wakes up once.
                 await asyncio.sleep(0)
                 await body.write(frame)
         except ApiError as error:
-            last = _frame(orjson.dumps(error.body()))
+            last = frame_of(_event_of(error, event_key))
         except Exception:
             _logger.exception("request %s failed in its stream", request_id)
-            last = _frame(orjson.dumps(ApiError(ErrorKind.INTERNAL).body()))
+            last = frame_of(_event_of(ApiError(ErrorKind.INTERNAL), event_key))
         finally:
             pings.cancel()
         await body.end(last)
@@ -72,6 +77,19 @@ async def send_events(
 
 def _frame(data: bytes) -> bytes:
     return b"data: %b\n\n" % data
+
+
+def _plain_frame(item: Any) -> bytes:
+    return _frame(orjson.dumps(item))
+
+
+def _named_frame(key: str) -> Callable[[Any], bytes]:
+    # The name is a word of the protos, so it needs no escaping.
+    return lambda item: b"event: %b\ndata: %b\n\n" % (item[key].encode(), orjson.dumps(item))
+
+
+def _event_of(error: ApiError, event_key: str) -> dict[str, Any]:
+    return {event_key: "error", **error.body()} if event_key else error.body()
 
 
 class _Body:

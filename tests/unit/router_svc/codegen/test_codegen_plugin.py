@@ -8,28 +8,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from google.protobuf import descriptor_pb2
-from google.protobuf.compiler import plugin_pb2
-from grpc_tools import protoc
-from octavo.http.v1 import options_pb2
+from proto_files import compile_request, contents
 
 from router_svc.codegen.model import snake
 from router_svc.codegen.plugin import generate
 from router_svc.errors import ApiError
-
-PROTO_ROOT = Path(options_pb2.__file__).parents[3]
-
-HEAD = """
-syntax = "proto3";
-package %s.v1;
-import "octavo/http/v1/options.proto";
-service Things {
-  // Makes a thing.
-  rpc MakeThing(MakeThingRequest) returns (Thing) {
-    option (octavo.http.v1.http) = {post: "/things"};
-  }
-}
-"""
 
 EVERY_SHAPE = """
 // Asks for a thing.
@@ -87,44 +70,11 @@ enum Colour {
 """
 
 
-def compile_request(directory: Path, package: str, text: str) -> plugin_pb2.CodeGeneratorRequest:
-    """What protoc would hand to the plugin for a file of this text; its stubs are written too."""
-    path = directory / package / "v1" / "things.proto"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(HEAD % package + text)
-    descriptors = directory / "descriptors"
-    status = protoc.main(
-        [
-            "protoc",
-            f"-I{directory}",
-            f"-I{PROTO_ROOT}",
-            f"-I{Path(sys.modules['grpc_tools'].__file__).parent / '_proto'}",
-            f"--python_out={directory}",
-            f"--descriptor_set_out={descriptors}",
-            "--include_source_info",
-            "--include_imports",
-            str(path),
-        ]
-    )
-    assert status == 0
-    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors.read_bytes()).file
-    return plugin_pb2.CodeGeneratorRequest(
-        file_to_generate=[f"{package}/v1/things.proto"], proto_file=files
-    )
-
-
-def generated(directory: Path, package: str, text: str) -> dict[str, str]:
-    """The generated files by name."""
-    response = generate(compile_request(directory, package, text))
-    assert not response.error
-    return {file.name: file.content for file in response.file}
-
-
 class Adapter:
     """The generated modules of EVERY_SHAPE, loaded."""
 
     def __init__(self, directory: Path) -> None:
-        self.files = generated(directory, "shapes", EVERY_SHAPE)
+        self.files = contents(compile_request(directory, "shapes", EVERY_SHAPE))
         self.pb = importlib.import_module("shapes.v1.things_pb2")
         self.decode = self._load("things_decode.py")
         self.validate = self._load("things_validate.py")

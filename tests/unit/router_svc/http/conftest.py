@@ -12,7 +12,7 @@ from grpc import aio
 from octavo.inference.v1 import inference_pb2_grpc
 from serving import served
 
-from router_svc.gen.inference_grpc import InferenceGrpcServicer
+from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 
 BODY_CAP = 1024 * 1024
@@ -27,7 +27,9 @@ def handler() -> FakeInference:
 @pytest.fixture(scope="module")
 def http(handler: FakeInference) -> Iterator[httpx.Client]:
     """A client of the whole application with the fake handler."""
-    with served(build_app(handler, body_cap=BODY_CAP, ping_seconds=0.05)) as client:
+    with served(
+        build_app([inference_service(handler)], body_cap=BODY_CAP, ping_seconds=0.05)
+    ) as client:
         yield client
 
 
@@ -41,8 +43,7 @@ async def grpc_handler() -> FakeInference:
 async def stub(grpc_handler: FakeInference) -> AsyncIterator[Any]:
     """A gRPC client of the generated servicer."""
     server = aio.server()
-    servicer = InferenceGrpcServicer(grpc_handler)
-    inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
+    inference_service(grpc_handler).add_to_server(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -71,6 +71,11 @@ class FakeInference:
             raise ApiError(ErrorKind.NOT_FOUND, "no such model", param="model")
         return pb.Model(id=request.model)
 
+    async def render_chat_completion(
+        self, request: pb.CreateChatCompletionRequest, context: CallContext
+    ) -> pb.RenderChatCompletionResponse:
+        return pb.RenderChatCompletionResponse()
+
     async def tokenize(
         self, request: pb.TokenizeRequest, context: CallContext
     ) -> pb.TokenizeResponse:

@@ -30,6 +30,11 @@ def rule_of(field: FieldDescriptor) -> options_pb2.FieldRule:
     return field.GetOptions().Extensions[options_pb2.field]
 
 
+def json_name(field: FieldDescriptor) -> str:
+    """The JSON key of a field, or the tag's value for a member of a union."""
+    return rule_of(field).name or field.name
+
+
 def shape_of(descriptor: Descriptor) -> options_pb2.MessageRule:
     """The options of a message."""
     return descriptor.GetOptions().Extensions[options_pb2.message]
@@ -57,16 +62,16 @@ def to_json(message: Any) -> Any:
         ((field, value),) = message.ListFields()
         form = _value(field, value)
         if shape.union == options_pb2.UNION_TAGGED:
-            return {shape.tag: field.name} | form
+            return {shape.tag: json_name(field)} | form
         return form
-    members = {field.name: _member(field, value) for field, value in message.ListFields()}
+    members = {json_name(field): _member(field, value) for field, value in message.ListFields()}
     for field in message.DESCRIPTOR.fields:
         # A required field is written even where it holds its default, which protobuf does not list.
-        if rule_of(field).required and field.name not in members and not is_map(field):
-            members[field.name] = _member(field, getattr(message, field.name))
+        if rule_of(field).required and json_name(field) not in members and not is_map(field):
+            members[json_name(field)] = _member(field, getattr(message, field.name))
     if shape.bare_array or shape.bare_map:
         (field,) = message.DESCRIPTOR.fields
-        return members.get(field.name, {} if shape.bare_map else [])
+        return members.get(json_name(field), {} if shape.bare_map else [])
     return members
 
 
@@ -76,16 +81,19 @@ def _member(field: FieldDescriptor, value: Any) -> Any:
         return {str(key): _value(entry, item) for key, item in value.items()}
     if field.is_repeated:
         return [_value(field, item) for item in value]
-    if rule_of(field).raw_json or rule_of(field).raw_json_object:
-        return json.loads(value)
     return _value(field, value)
 
 
 def _value(field: FieldDescriptor, value: Any) -> Any:
+    if rule_of(field).raw_json or rule_of(field).raw_json_object:
+        return json.loads(value)
     if field.message_type is not None:
         return to_json(value)
     if field.enum_type is not None:
-        name = field.enum_type.values_by_number[value].name
+        named = field.enum_type.values_by_number[value]
+        if rule := named.GetOptions().Extensions[options_pb2.value].name:
+            return rule
+        name = named.name
         return name.removeprefix(field.enum_type.values[0].name.removesuffix("UNSPECIFIED")).lower()
     return value
 
@@ -140,6 +148,8 @@ def _scalars(field: FieldDescriptor, rule: Any) -> st.SearchStrategy[Any]:
         return st.floats(low, rule.maximum, exclude_min=rule.HasField("above"))
     if rule.constant:
         return st.just(rule.constant)
+    if rule.raw_json:
+        return st.sampled_from(['[1,"a",{"b":null}]', '"text"', "5", "true", '{"a":{}}'])
     if rule.raw_json_object:
         return st.just('{"a":[1,null,{"b":"c"}]}')
     return st.text(max_size=min(rule.max_length or 20, 20))
@@ -174,11 +184,11 @@ def minimal(descriptor: Descriptor) -> Any:
     if shape.union:
         first = descriptor.fields[0]
         form = _smallest(first)
-        return {shape.tag: first.name} | form if shape.tag else form
+        return {shape.tag: json_name(first)} | form if shape.tag else form
     if shape.bare_array or shape.bare_map:
         return _smallest(descriptor.fields[0])
     wanted = [each for each in descriptor.fields if rule_of(each).required]
-    return {field.name: _smallest(field) for field in wanted}
+    return {json_name(field): _smallest(field) for field in wanted}
 
 
 def _smallest(field: FieldDescriptor) -> Any:
@@ -187,7 +197,7 @@ def _smallest(field: FieldDescriptor) -> Any:
     if field.message_type is not None:
         element = minimal(field.message_type)
     elif field.enum_type is not None:
-        element = "user"
+        element = _value(field, 1)
     else:
         element = 1 if field.type in _INTEGERS else "a"
     return [element] if field.is_repeated else element
@@ -199,14 +209,14 @@ def _places(
     shape = shape_of(descriptor)
     is_transparent = bool(shape.union) or shape.bare_array or shape.bare_map
     for field in descriptor.fields:
-        at = path if is_transparent else f"{path}.{field.name}".lstrip(".")
+        at = path if is_transparent else f"{path}.{json_name(field)}".lstrip(".")
 
         def inside(
             value: Any, field: FieldDescriptor = field, is_transparent: bool = is_transparent
         ) -> Any:
             if not is_transparent:
-                return wrap(minimal(descriptor) | {field.name: value})
-            return wrap({shape.tag: field.name} | value if shape.tag else value)
+                return wrap(minimal(descriptor) | {json_name(field): value})
+            return wrap({shape.tag: json_name(field)} | value if shape.tag else value)
 
         if is_map(field):
             key = field.message_type.fields_by_name["key"]

@@ -23,6 +23,10 @@ DECODERS = {
         inference_decode.decode_create_chat_completion_request,
         inference_validate.validate_create_chat_completion_request,
     ),
+    "/v1/chat/completions/render": (
+        inference_decode.decode_create_chat_completion_request,
+        inference_validate.validate_create_chat_completion_request,
+    ),
     "/v1/completions": (
         inference_decode.decode_create_completion_request,
         inference_validate.validate_create_completion_request,

@@ -9,6 +9,7 @@ from error_shape import assert_error
 from serving import served
 from starlette.routing import Route
 
+from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 
 CHAT = "/v1/chat/completions"
@@ -415,5 +416,7 @@ def test_failures_outside_the_generated_routes_have_the_same_shape(handler: Any)
     def broken(_request: Any) -> None:
         raise RuntimeError("password=hunter2")
 
-    with served(build_app(handler, extra_routes=[Route("/broken", broken)])) as client:
+    with served(
+        build_app([inference_service(handler)], extra_routes=[Route("/broken", broken)])
+    ) as client:
         assert_error(client.get("/broken"), 500)

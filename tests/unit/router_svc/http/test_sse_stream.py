@@ -10,6 +10,7 @@ from error_shape import assert_error
 from fake_inference import FakeInference
 from serving import served
 
+from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 
 CHAT = "/v1/chat/completions"
@@ -108,7 +109,7 @@ def test_silence_is_filled_with_comments_that_clients_ignore(http: httpx.Client)
 
 def test_a_client_that_leaves_a_stream_closes_the_iterator() -> None:
     handler = FakeInference()
-    with served(build_app(handler)) as client:
+    with served(build_app([inference_service(handler)])) as client:
         with client.stream("POST", CHAT, json=body("hangs-later")) as response:
             next(response.iter_raw())
             assert handler.has_started.wait(30)
@@ -119,7 +120,7 @@ def test_a_client_that_leaves_a_stream_closes_the_iterator() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_before_the_answer_cancels_the_handler(stream: bool) -> None:
     handler = FakeInference()
-    with served(build_app(handler)) as client:
+    with served(build_app([inference_service(handler)])) as client:
         content = json.dumps(body("hangs", stream=stream)).encode()
         host, port = client.base_url.host, client.base_url.port
         with socket.create_connection((host, port)) as raw:
@@ -137,7 +138,7 @@ def test_a_client_that_leaves_before_the_answer_cancels_the_handler(stream: bool
 def test_a_client_that_does_not_read_stops_the_handler() -> None:
     handler = FakeInference()
     with (
-        served(build_app(handler)) as client,
+        served(build_app([inference_service(handler)])) as client,
         client.stream("POST", CHAT, json=body("endless")) as response,
     ):
         next(response.iter_raw(1024))
@@ -154,7 +155,7 @@ def test_a_client_that_does_not_read_stops_the_handler() -> None:
 
 def test_a_client_that_leaves_between_items_closes_the_iterator() -> None:
     handler = FakeInference()
-    with served(build_app(handler)) as client:
+    with served(build_app([inference_service(handler)])) as client:
         with client.stream("POST", CHAT, json=body("endless")) as response:
             next(response.iter_raw(1024))
 

@@ -1,0 +1,20 @@
+"""The public services of a router: each is one line here, and serves HTTP and gRPC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router_svc.api.handler import Inference
+from router_svc.gen.inference_service import inference_service
+
+if TYPE_CHECKING:
+    from router_svc.http.service import Service
+    from router_svc.metrics import RouterMetrics
+    from router_svc.served_model import ServedModel
+
+
+def public_services(model: ServedModel, metrics: RouterMetrics) -> list[Service]:
+    """Every service over the served model; their calls are counted."""
+    return [
+        inference_service(Inference(model, metrics)),
+    ]
