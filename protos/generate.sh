@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Regenerates everything that is made from the protos: Python stubs beside each .proto, and the HTTP
-# adapter with its OpenAPI document in router_svc/gen. With --check it changes nothing and fails when
+# adapter with its OpenAPI document in router_svc/gen, and docs/api.md. With --check it changes nothing and fails when
 # the result differs from what is committed.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
@@ -8,7 +8,7 @@ if [ -x "$root/.venv/bin/python" ]; then
   PATH="$root/.venv/bin:$PATH"
 fi
 
-# generate STUBS GEN: writes the stubs below STUBS and the adapter into GEN.
+# generate STUBS GEN DOCS: writes the stubs below STUBS, the adapter into GEN, api.md into DOCS.
 generate() {
   local files
   cd "$root/protos"
@@ -19,6 +19,7 @@ generate() {
   PYTHONPATH="$root/protos:$root" python -m grpc_tools.protoc -I. \
     --plugin=protoc-gen-octavo-http="$root/router_svc/codegen/plugin.py" \
     --octavo-http_out="$2" octavo/inference/v1/*.proto
+  mv "$2/api.md" "$3/api.md"
   ruff format --quiet --config "$root/pyproject.toml" "$2"/*.py
 }
 
@@ -28,16 +29,17 @@ listing() {
 }
 
 if [ "${1:-}" != "--check" ]; then
-  generate "$root/protos" "$root/router_svc/gen"
+  generate "$root/protos" "$root/router_svc/gen" "$root/docs"
   exit
 fi
 
 fresh="$(mktemp -d)"
 trap 'rm -rf "$fresh"' EXIT
-mkdir "$fresh/stubs" "$fresh/gen"
-generate "$fresh/stubs" "$fresh/gen"
+mkdir "$fresh/stubs" "$fresh/gen" "$fresh/docs"
+generate "$fresh/stubs" "$fresh/gen" "$fresh/docs"
 if diff <(listing "$root/protos" '*_pb2*.py*') <(listing "$fresh/stubs" '*_pb2*.py*') \
-  && diff <(listing "$root/router_svc/gen" '*.*') <(listing "$fresh/gen" '*.*'); then
+  && diff <(listing "$root/router_svc/gen" '*.*') <(listing "$fresh/gen" '*.*') \
+  && diff "$root/docs/api.md" "$fresh/docs/api.md"; then
   exit
 fi
 echo "Generated files are stale: run protos/generate.sh and commit the result." >&2

@@ -3,7 +3,8 @@
 
 For each file that it is asked for it emits, flat in the output directory, the decoders, validators
 and encoders of the messages that its services use, and per service the handler's protocol, the HTTP
-routes, the gRPC servicer and what registers the three; for all of them together openapi.json.
+routes, the gRPC servicer and what registers the three; for all of them together openapi.json and
+the documentation's api.md.
 """
 
 import sys
@@ -11,6 +12,7 @@ import sys
 from google.protobuf.compiler import plugin_pb2
 
 from router_svc.codegen.decoders import emit_decoders
+from router_svc.codegen.docs import emit_docs
 from router_svc.codegen.encoders import emit_encoders
 from router_svc.codegen.model import UnsupportedError, snake
 from router_svc.codegen.openapi import emit_openapi
@@ -48,6 +50,7 @@ def generate(request: plugin_pb2.CodeGeneratorRequest) -> plugin_pb2.CodeGenerat
             for name, text in texts.items():
                 response.file.add(name=name, content=_HEADER.format(source=file.source) + text)
         response.file.add(name="openapi.json", content=emit_openapi(files))
+        response.file.add(name="api.md", content=emit_docs(files))
     except UnsupportedError as error:
         response.error = str(error)
     return response

@@ -23,6 +23,16 @@ _FINISH_REASON: Final[Mapping[int, str | None]] = {
 }
 
 
+def encode_text_format(message: pb.TextFormat) -> dict[str, Any]:
+    """Any text."""
+    return {}
+
+
+def encode_json_object_format(message: pb.JsonObjectFormat) -> dict[str, Any]:
+    """Any JSON object."""
+    return {}
+
+
 def encode_tool_call(message: pb.ToolCall) -> dict[str, Any]:
     """A call of a function, as the model asked for it."""
     body: dict[str, Any] = {"id": message.id, "type": "function"}

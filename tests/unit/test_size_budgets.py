@@ -28,7 +28,7 @@ PACKAGE_BUDGETS = {
     "router_svc/api": 1000,
     "router_svc/http": 1600,  # with the edge: keys, caps, deadlines of bodies
     "router_svc/text": 2000,  # four tokeniser formats and a sandbox that user text cannot leave
-    "router_svc/codegen": 2300,  # five outputs of one view: adapter, validators, services, OpenAPI, docs
+    "router_svc/codegen": 2300,  # adapter, limits, services, OpenAPI and docs of one view
     "router_svc/bench": 600,
     "kernels/reference": 1800,  # with the definition of sampling, and the encoders
     "kernels/cpu": 1750,  # weights: layout, packing and cache; a declaration for each C structure
