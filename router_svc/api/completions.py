@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
+from router_svc.api.completion_prompts import completion_prompts, infill_end_ids
 from router_svc.choice_text import prompt_offsets
 from router_svc.errors import invalid
 from router_svc.generation import generate
@@ -22,16 +24,29 @@ from router_svc.generation_types import (
     PromptLogprobs,
     Started,
 )
+from router_svc.structured import constraint_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
+    from router_svc.api.completion_prompts import CompletionPrompt
     from router_svc.call_context import CallContext
-    from router_svc.served_model import CompletionPrompt, ServedModel
-    from router_svc.text.tokenizer import Tokenizer
+    from router_svc.served_model import ServedModel
 
 _DEFAULT_MAX_TOKENS = 16
 _MAX_CHOICES = 2048  # prompts times n
+
+
+@dataclass(slots=True)
+class _Likelihood:
+    """How likely a choice's tokens are, for best_of."""
+
+    logprob: float = 0.0
+    num_tokens: int = 0
+
+    @property
+    def mean(self) -> float:
+        return self.logprob / max(1, self.num_tokens)
 
 
 @dataclass(slots=True)
@@ -46,10 +61,16 @@ class _Completion:
     created: int = field(default_factory=lambda: int(time.time()))
     cached_tokens: int = 0
     completion_tokens: int = 0
+    likelihoods: dict[int, _Likelihood] = field(default_factory=lambda: defaultdict(_Likelihood))
 
     @property
     def n(self) -> int:
+        """Answers sampled for each prompt; the best of them may be fewer."""
         return self.generations[0].n
+
+    @property
+    def token_name(self) -> Callable[[int], str]:
+        return params.token_names(self.request, self.model.tokenizer)
 
     @property
     def usage(self) -> pb.Usage:
@@ -83,7 +104,7 @@ async def create(
             text = whole.text + part.text
             whole.MergeFrom(part)  # appends tokens and log-probabilities
             whole.text = text
-    answer = completion.chunk(*(joined[index] for index in sorted(joined)))
+    answer = completion.chunk(*_best(completion, [joined[index] for index in sorted(joined)]))
     answer.usage.CopyFrom(completion.usage)
     return answer
 
@@ -92,6 +113,10 @@ async def stream(
     request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
 ) -> AsyncGenerator[pb.CreateCompletionResponse, None]:
     """The answer in chunks, then the usage if asked for."""
+    if request.best_of > max(1, request.n):
+        raise invalid(
+            "best_of", "the best of several answers is known at their end: not for streams"
+        )
     completion = await _prepare(request, model, context)
     options = request.stream_options
     async with aclosing(_choices(completion)) as parts:
@@ -115,21 +140,34 @@ async def _prepare(
     prompt_logprobs = request.prompt_logprobs if request.HasField("prompt_logprobs") else None
     if request.echo and request.HasField("logprobs"):
         prompt_logprobs = max(prompt_logprobs or 0, request.logprobs)
+    logprobs = request.logprobs if request.HasField("logprobs") else None
     common = params.generation_of(
         request,
         model,
         context,
         max_tokens=max_tokens,
-        logprobs=request.logprobs if request.HasField("logprobs") else None,
+        logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
     )
-    # The engine always samples one token; for max_tokens 0 it is not shown.
-    common = replace(common, max_tokens=max(1, max_tokens))
-    prompts = await model.completion_prompts(request)
-    if len(prompts) * common.n > _MAX_CHOICES:
+    common = await params.with_bad_words(common, request, model)
+    samples = _samples(request, common.n)
+    common = replace(
+        common,
+        n=samples,
+        # The engine always samples one token; for max_tokens 0 it is not shown.
+        max_tokens=max(1, max_tokens),
+        logprobs=0 if logprobs is None and samples > common.n else common.logprobs,
+        stop_token_ids=(*common.stop_token_ids, *infill_end_ids(request, model)),
+    )
+    if request.HasField("response_format") or request.HasField("structured_outputs"):
+        common = replace(common, constraint=await model.run(lambda: constraint_of(request)))
+    kept = params.tokens_kept(request, max_tokens, model.info)
+    prompts = await completion_prompts(request, model, kept)
+    if len(prompts) * samples > _MAX_CHOICES:
+        name = "n" if samples == request.n else "best_of"
         raise invalid(
             "prompt",
-            f"{len(prompts)} prompts times n = {common.n} are more than {_MAX_CHOICES} choices",
+            f"{len(prompts)} prompts times {name} = {samples} are more than {_MAX_CHOICES} choices",
         )
     if len(prompts) == 1:
         generations = [params.with_prompt(common, prompts[0].token_ids, model.info, "prompt")]
@@ -144,9 +182,37 @@ async def _prepare(
     return _Completion(request, model, common.request_id, prompts, generations)
 
 
+def _samples(request: pb.CreateCompletionRequest, n: int) -> int:
+    """Answers to sample for each prompt. Raises ApiError if fewer than are to be returned."""
+    if not request.HasField("best_of"):
+        return n
+    if request.best_of < n:
+        raise invalid("best_of", f"best_of ({request.best_of}) is below n ({n})")
+    return request.best_of
+
+
+def _best(
+    completion: _Completion, choices: Sequence[pb.CompletionChoice]
+) -> list[pb.CompletionChoice]:
+    """The n choices of each prompt that are likeliest a token, the likeliest first."""
+    n, samples = max(1, completion.request.n), completion.n
+    if n == samples:
+        return list(choices)
+    best: list[pb.CompletionChoice] = []
+    for first in range(0, len(choices), samples):
+        ranked = sorted(
+            choices[first : first + samples],
+            key=lambda choice: completion.likelihoods[choice.index].mean,
+            reverse=True,
+        )
+        for choice in ranked[:n]:
+            choice.index = len(best)
+            best.append(choice)
+    return best
+
+
 async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoice, None]:
     """Parts of all choices as they come, over all prompts."""
-    model = completion.model
     openings: dict[int, list[pb.CompletionChoice]] = {}
     async with aclosing(_merged(completion)) as events:
         async for prompt_index, delta in events:
@@ -160,7 +226,7 @@ async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoic
                 case ChoiceDelta():
                     for opening in openings.pop(prompt_index, ()):
                         yield opening
-                    part = _part(completion, prompt_index, delta, model.tokenizer)
+                    part = _part(completion, prompt_index, delta)
                     if part is not None:
                         yield part
 
@@ -229,7 +295,9 @@ def _openings(
                 skip_special_tokens=prompt.skips_special,
             )
             opening.logprobs.CopyFrom(
-                _logprobs(prompt.token_ids, entries, offsets, request.logprobs, tokenizer)
+                _logprobs(
+                    prompt.token_ids, entries, offsets, request.logprobs, completion.token_name
+                )
             )
     if request.HasField("prompt_logprobs"):
         opening.prompt_logprobs.extend(
@@ -247,7 +315,7 @@ def _openings(
 
 
 def _part(
-    completion: _Completion, prompt_index: int, delta: ChoiceDelta, tokenizer: Tokenizer
+    completion: _Completion, prompt_index: int, delta: ChoiceDelta
 ) -> pb.CompletionChoice | None:
     request = completion.request
     choice = pb.CompletionChoice(index=prompt_index * completion.n + delta.choice)
@@ -257,12 +325,18 @@ def _part(
         choice.finish_reason = pb.FINISH_REASON_LENGTH
         return choice if delta.finish_reason is not None else None
     completion.completion_tokens += len(delta.token_ids)
+    if delta.logprobs:
+        likelihood = completion.likelihoods[choice.index]
+        likelihood.logprob += sum(entry.logprob for entry in delta.logprobs)
+        likelihood.num_tokens += len(delta.logprobs)
     choice.text = delta.text
     if request.HasField("logprobs") and delta.logprobs:
         shift = len(completion.prompts[prompt_index].text) if request.echo else 0
         offsets = [shift + offset for offset in delta.offsets]
         choice.logprobs.CopyFrom(
-            _logprobs(delta.token_ids, delta.logprobs, offsets, request.logprobs, tokenizer)
+            _logprobs(
+                delta.token_ids, delta.logprobs, offsets, request.logprobs, completion.token_name
+            )
         )
     if request.return_token_ids:
         choice.token_ids.extend(delta.token_ids)
@@ -276,11 +350,11 @@ def _logprobs(
     entries: Iterable[Logprob | None],
     offsets: Iterable[int],
     top: int,
-    tokenizer: Tokenizer,
+    name_of: Callable[[int], str],
 ) -> pb.CompletionLogprobs:
     message = pb.CompletionLogprobs()
     for token_id, entry, offset in zip(token_ids, entries, offsets, strict=True):
-        text = tokenizer.token_text(token_id)
+        text = name_of(token_id)
         message.tokens.append(text)
         message.text_offset.append(offset)
         if entry is None:
@@ -290,7 +364,7 @@ def _logprobs(
         message.token_logprobs.add(number=params.finite(entry.logprob))
         items = message.top_logprobs.add().entries.items
         for candidate, logprob in entry.top[:top]:
-            if (candidate_text := tokenizer.token_text(candidate)) not in items:
+            if (candidate_text := name_of(candidate)) not in items:
                 items[candidate_text] = params.finite(logprob)
         if text not in items:
             items[text] = params.finite(entry.logprob)

@@ -13,7 +13,7 @@ from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.generation_types import FinishReason, GenerationRequest, Logprob, Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from router_svc.call_context import CallContext
     from router_svc.engine_channel import EngineInfo
@@ -27,6 +27,7 @@ LOGPROB_FLOOR = -9999.0  # JSON has no -Infinity
 FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.TOOL_CALLS: pb.FINISH_REASON_TOOL_CALLS,
 }
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
@@ -41,7 +42,7 @@ def generation_of(
     logprobs: int | None,
     prompt_logprobs: int | None,
 ) -> GenerationRequest:
-    """What to generate, but for the prompt, which `with_prompt` adds.
+    """What to generate, but for what `with_bad_words` and `with_prompt` add.
 
     Raises ApiError, naming the field, for whatever the engine would refuse.
     """
@@ -53,6 +54,7 @@ def generation_of(
             "min_tokens", f"min_tokens ({request.min_tokens}) is above max_tokens ({max_tokens})"
         )
     model.check_token_ids(request.stop_token_ids, "stop_token_ids")
+    model.check_token_ids(request.allowed_token_ids, "allowed_token_ids")
     return GenerationRequest(
         request_id=_request_id(request, context),
         prompt_token_ids=(),
@@ -74,6 +76,53 @@ def generation_of(
         traceparent=context.traceparent,
         timeout=_seconds_left(context),
     )
+
+
+async def with_bad_words(
+    generation: GenerationRequest, request: GenerationMessage, model: ServedModel
+) -> GenerationRequest:
+    """The generation with the request's bad words as tokens, each alone and after a space.
+
+    Raises ApiError for a word without a character that can be seen.
+    """
+    if not request.bad_words:
+        return generation
+    for i, word in enumerate(request.bad_words):
+        if not word.strip():
+            raise invalid(f"bad_words[{i}]", "a bad word must not be empty")
+
+    def encode() -> tuple[tuple[int, ...], ...]:
+        runs: dict[tuple[int, ...], None] = {}
+        for word in request.bad_words:
+            bare = word.lstrip()
+            for text in (bare, f" {bare}"):
+                ids = model.tokenizer.encode(text, add_special_tokens=False, parse_special=True)
+                runs[tuple(ids)] = None
+        return tuple(run for run in runs if run)
+
+    sampling = replace(generation.sampling, bad_words=await model.run(encode))
+    return replace(generation, sampling=sampling)
+
+
+def tokens_kept(request: GenerationMessage, max_tokens: int | None, info: EngineInfo) -> int | None:
+    """How many of a prompt's last tokens truncate_prompt_tokens keeps; None is all of them.
+
+    -1 leaves room for max_tokens, for one token if they are not given. Raises ApiError for 0 and
+    for more than the context holds.
+    """
+    if not request.HasField("truncate_prompt_tokens"):
+        return None
+    kept = request.truncate_prompt_tokens
+    if kept == -1:
+        return max(1, info.max_model_len - (max_tokens or 1))
+    if kept == 0:
+        raise invalid("truncate_prompt_tokens", "must be -1 or above 0, not 0")
+    if kept > info.max_model_len:
+        raise invalid(
+            "truncate_prompt_tokens",
+            f"must be at most this model's context of {info.max_model_len} tokens, not {kept}",
+        )
+    return kept
 
 
 def with_prompt(
@@ -124,6 +173,7 @@ def _sampling_of(request: GenerationMessage, info: EngineInfo) -> Sampling:
         presence_penalty=optional("presence_penalty"),
         logit_bias=dict(request.logit_bias),
         seed=request.seed if request.HasField("seed") else None,
+        allowed_token_ids=tuple(request.allowed_token_ids),
     )
 
 
@@ -189,6 +239,11 @@ def stop_reason_of(stop_reason: str | int | None) -> pb.StopReason | None:
 def finite(logprob: float) -> float:
     """A log-probability that JSON can carry: -inf becomes LOGPROB_FLOOR."""
     return max(logprob, LOGPROB_FLOOR)
+
+
+def token_names(request: GenerationMessage, tokenizer: Tokenizer) -> Callable[[int], str]:
+    """How log-probabilities show a token: as its text, or as "token_id:…" if asked for."""
+    return "token_id:{}".format if request.return_tokens_as_token_ids else tokenizer.token_text
 
 
 def prompt_logprobs_of(
