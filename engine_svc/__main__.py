@@ -18,6 +18,7 @@ from octavo.flags import engine_options, process_options
 
 if TYPE_CHECKING:
     from engine_svc.config import Settings
+    from engine_svc.encoder_startup import LoadedEncoder
     from engine_svc.progress import StartupPrinter
     from engine_svc.startup import LoadedEngine
 
@@ -37,6 +38,8 @@ def main(model_path: Path, **params: Any) -> None:
     )
     # Only now: all this takes its time, and --help need not wait for it.
     from engine_svc.config import ConfigError, settings_from
+    from engine_svc.encoder_startup import load_encoder
+    from engine_svc.loader.encoder_directory import holds_encoder
     from engine_svc.memory import DoesNotFitError
     from engine_svc.models.errors import ModelError
     from engine_svc.progress import StartupPrinter
@@ -47,14 +50,18 @@ def main(model_path: Path, **params: Any) -> None:
     printer.timed("importing", time.time() - started)
     settings = settings_from(model_path, params)
     try:
-        loaded = load_engine(settings, printer)
+        load = load_encoder if holds_encoder(model_path) else load_engine
+        loaded = load(settings, printer)
     except (ModelError, ConfigError, DoesNotFitError) as error:
         raise click.ClickException(str(error)) from error
     sys.exit(uvloop.run(_serve(loaded, settings, printer, started)))
 
 
 async def _serve(
-    loaded: LoadedEngine, settings: Settings, printer: StartupPrinter, started: float
+    loaded: LoadedEngine | LoadedEncoder,
+    settings: Settings,
+    printer: StartupPrinter,
+    started: float,
 ) -> int:
     from engine_svc.service.server import AddressInUseError, EngineServer
 

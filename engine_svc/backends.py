@@ -10,8 +10,8 @@ from kernels.cpu.backend import CpuBackend
 
 if TYPE_CHECKING:
     from kernels.backend import Backend
-    from kernels.encoder import EncoderBackend
     from kernels.cpu.weight_cache import WeightCache
+    from kernels.encoder import EncoderBackend
     from kernels.spec import DecoderSpec
 
 

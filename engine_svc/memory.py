@@ -17,6 +17,7 @@ from engine_svc.cgroups import cgroup_directories, read_number, read_statistic
 
 if TYPE_CHECKING:
     from kernels.backend import MemoryNeeds
+    from kernels.encoder import EncoderNeeds
     from kernels.spec import DecoderSpec
 
 # The rest is for the page cache, other processes, and the fragmentation of ours.
@@ -161,6 +162,21 @@ def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolReques
         "pool holds; --kv-cache-memory-bytes enlarges the pool"
     )
     return replace(plan, max_model_len=plan.pool_tokens, notices=(notice,))
+
+
+def plan_encoder_memory(needs: EncoderNeeds, available: AvailableMemory) -> str:
+    """The line that says where the memory of an encoder goes. Raises DoesNotFitError."""
+    parts = (
+        f"{format_bytes(needs.weights)} of weights, {format_bytes(needs.activations)} of "
+        "activations"
+    )
+    if needs.weights + needs.activations > available.num_bytes:
+        raise DoesNotFitError(
+            f"the model takes {format_bytes(needs.weights + needs.activations)} ({parts}), but "
+            f"{_describe(available)}; raise the memory limit, choose a smaller model, or lower "
+            "--max-num-batched-tokens"
+        )
+    return f"memory: {_describe(available)}; {parts} at most, no KV cache"
 
 
 def _asked_blocks(needs: MemoryNeeds, room: int, pool: PoolRequest, context_blocks: int) -> int:

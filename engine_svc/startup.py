@@ -122,7 +122,7 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         *(notice for notice in (dtype_notice, backend_notice) if notice is not None),
     ]
     summary = [
-        f"model: {_served_names(settings)[0]} ({opened.family}, {opened.format}), "
+        f"model: {served_names(settings)[0]} ({opened.family}, {opened.format}), "
         f"{opened.num_parameters / 1e6:.1f} M parameters, "
         f"{format_bytes(opened.file_bytes)} on disk",
         _precision_line(precision, backend),
@@ -194,7 +194,8 @@ def _stored_dtype(opened: OpenedModel) -> str:
     return "bfloat16" if quantised and opened.dtype == "float32" else opened.dtype
 
 
-def _served_names(settings: Settings) -> tuple[str, ...]:
+def served_names(settings: Settings) -> tuple[str, ...]:
+    """Names that clients ask for."""
     return settings.model.served_names or (settings.model.path.stem,)
 
 
@@ -251,7 +252,7 @@ def _model_info(
 ) -> pb.GetModelInfoResponse:
     defaults = opened.default_sampling if settings.model.use_generation_config else {}
     return pb.GetModelInfoResponse(
-        served_names=_served_names(settings),
+        served_names=served_names(settings),
         source=str(settings.model.path),
         instance_id=uuid.uuid4().hex,
         max_model_len=limits.max_model_len,
@@ -268,6 +269,7 @@ def _model_info(
         summary=summary,
         max_num_queued_reqs=settings.batch.max_num_queued_reqs,
         default_sampling=_sampling_message(defaults),
+        generates=True,
     )
 
 

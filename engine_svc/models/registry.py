@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine_svc.models.encoder_registry import ENCODER_FAMILIES
 from engine_svc.models.errors import ModelError
 from engine_svc.models.fields import Fields
 from engine_svc.models.gemma3 import GEMMA3
@@ -83,6 +84,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
             break
     else:
         known = ", ".join(f"{f.name} ({', '.join(f.model_types)})" for f in FAMILIES)
+        known += "".join(f", {f.name} ({f.model_type})" for f in ENCODER_FAMILIES)
         remote = " Code that comes with a model (auto_map) is never run." * ("auto_map" in config)
         raise ModelError(f"model type {wanted!r} is not supported. Known: {known}.{remote}")
     if architectures and not set(architectures) & set(family.architectures):

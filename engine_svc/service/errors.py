@@ -8,6 +8,7 @@
     draining, stopping                   UNAVAILABLE          ErrorInfo DRAINING, RetryInfo
     engine cannot keep up (stalled)      UNAVAILABLE          ErrorInfo OVERLOADED, RetryInfo
     deadline passed                      DEADLINE_EXCEEDED    ErrorInfo with metadata stage
+    Generate on a model that embeds      UNIMPLEMENTED        none
     a bug                                INTERNAL             none: the traceback is in the log
 
 Messages go to clients: they never carry internals.
@@ -115,3 +116,10 @@ def deadline_exceeded(stage: str) -> RequestError:
 def internal() -> RequestError:
     """INTERNAL: a fault of the engine; its log has the cause."""
     return RequestError(Code.INTERNAL, "the engine failed to compute this request")
+
+
+def does_not_generate() -> RequestError:
+    """UNIMPLEMENTED: the loaded model is an encoder."""
+    return RequestError(
+        Code.UNIMPLEMENTED, "the loaded model is an encoder: it does not generate (use Embed)"
+    )

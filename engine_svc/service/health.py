@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from grpc_health.v1.health import aio as health_aio
 
-    from engine_svc.service.async_engine import AsyncEngine
+    from engine_svc.service.served_engine import ServedEngine
 
 
 class EngineHealth:
     """Keeps grpc.health.v1 in step with the engine's state."""
 
     def __init__(
-        self, engine: AsyncEngine, servicer: health_aio.HealthServicer, services: Iterable[str]
+        self, engine: ServedEngine, servicer: health_aio.HealthServicer, services: Iterable[str]
     ) -> None:
         """`services` are full names; the overall status, "", is set with them."""
         self._engine = engine

@@ -228,6 +228,19 @@ class EngineMetrics:
         self._prompt_lengths.observe(request.num_prompt_tokens)
         self._output_lengths.observe(num_output_tokens)
 
+    def on_encoded(self, num_tokens: int, arrival: float, scheduled_at: float, now: float) -> None:
+        """An encoder's input was computed in the step that began at `scheduled_at`."""
+        self._prompt_tokens.inc(num_tokens)
+        self._finished["stop"].inc()
+        self._e2e.observe(now - arrival)
+        self._queue.observe(scheduled_at - arrival)
+        self._inference.observe(now - scheduled_at)
+        self._prompt_lengths.observe(num_tokens)
+
+    def on_not_encoded(self, count: int, reason: str) -> None:
+        """So many of an encoder's inputs ended without a result, for one of FINISHED_REASONS."""
+        self._finished[reason].inc(count)
+
     def on_rejected(self, reason: str) -> None:
         """A request was refused for one of REJECTION_REASONS."""
         self._rejected[reason].inc()

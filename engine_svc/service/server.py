@@ -28,8 +28,12 @@ from octavo.engine.v1 import (
     telemetry_pb2_grpc,
 )
 
+from engine_svc.encoder_startup import LoadedEncoder
+from engine_svc.encoding.loop import EncoderLoop
 from engine_svc.engine import Engine
+from engine_svc.service.async_encoder import AsyncEncoder
 from engine_svc.service.async_engine import AsyncEngine
+from engine_svc.service.encoder_servicer import EncoderServicer
 from engine_svc.service.health import EngineHealth
 from engine_svc.service.metrics import EngineMetrics
 from engine_svc.service.servicers import AdminServicer, EngineServicer, TelemetryServicer
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
+    from engine_svc.engine import Load
     from engine_svc.startup import LoadedEngine
 
 log = logging.getLogger(__name__)
@@ -82,7 +87,7 @@ class EngineServer:
 
     def __init__(
         self,
-        loaded: LoadedEngine,
+        loaded: LoadedEngine | LoadedEncoder,
         service: ServiceConfig,
         batch: BatchConfig,
         policy: RequestPolicy,
@@ -92,39 +97,18 @@ class EngineServer:
         self._service = service
         self._options = options or ServingOptions()
         info = loaded.model_info
-        engine = Engine(loaded.scheduler, loaded.kv, loaded.executor)
-        metrics = EngineMetrics(
-            model_name=info.served_names[0],
-            engine=info.instance_id[:8],
-            max_model_len=info.max_model_len,
-            load=lambda: engine.load,
-            cache_config={
-                "block_size": str(info.block_size),
-                "num_gpu_blocks": str(info.num_blocks),
-                "cache_dtype": "auto",
-            },
-        )
-        self.engine = AsyncEngine(
-            engine,
-            metrics,
-            instance_id=info.instance_id,
-            max_live_choices=batch.max_num_seqs + max(batch.max_num_queued_reqs, info.max_n),
-            stall_timeout=service.stall_timeout,
-        )
         health_servicer = health.aio.HealthServicer()
+        self.engine: AsyncEngine | AsyncEncoder
+        servicer: EngineServicer | EncoderServicer
+        if isinstance(loaded, LoadedEncoder):
+            metrics, self.engine, servicer = _encoder_parts(loaded, service, batch)
+        else:
+            metrics, self.engine, servicer = _generator_parts(
+                loaded, service, batch, policy, self._options
+            )
         self._health = EngineHealth(self.engine, health_servicer, _SERVICES)
         self._server = grpc.aio.server(options=_OPTIONS)
-        engine_pb2_grpc.add_EngineServicer_to_server(
-            EngineServicer(
-                self.engine,
-                metrics,
-                loaded.limits,
-                info,
-                _seed_source(policy.seed),
-                self._options.max_unsent_tokens,
-            ),
-            self._server,
-        )
+        engine_pb2_grpc.add_EngineServicer_to_server(servicer, self._server)
         telemetry_pb2_grpc.add_TelemetryServicer_to_server(
             TelemetryServicer(self.engine, self._health, metrics, info.instance_id), self._server
         )
@@ -228,3 +212,64 @@ def _seed_source(base: int | None) -> Callable[[], int]:
         return lambda: secrets.randbits(64)
     series = random.Random(base)
     return lambda: series.getrandbits(64)
+
+
+def _metrics(info: engine_pb2.GetModelInfoResponse, load: Callable[[], Load]) -> EngineMetrics:
+    return EngineMetrics(
+        model_name=info.served_names[0],
+        engine=info.instance_id[:8],
+        max_model_len=info.max_model_len,
+        load=load,
+        cache_config={
+            "block_size": str(info.block_size),
+            "num_gpu_blocks": str(info.num_blocks),
+            "cache_dtype": "auto",
+        },
+    )
+
+
+def _generator_parts(
+    loaded: LoadedEngine,
+    service: ServiceConfig,
+    batch: BatchConfig,
+    policy: RequestPolicy,
+    options: ServingOptions,
+) -> tuple[EngineMetrics, AsyncEngine, EngineServicer]:
+    info = loaded.model_info
+    loop = Engine(loaded.scheduler, loaded.kv, loaded.executor)
+    metrics = _metrics(info, lambda: loop.load)
+    engine = AsyncEngine(
+        loop,
+        metrics,
+        instance_id=info.instance_id,
+        max_live_choices=batch.max_num_seqs + max(batch.max_num_queued_reqs, info.max_n),
+        stall_timeout=service.stall_timeout,
+    )
+    servicer = EngineServicer(
+        engine,
+        metrics,
+        loaded.limits,
+        info,
+        _seed_source(policy.seed),
+        options.max_unsent_tokens,
+    )
+    return metrics, engine, servicer
+
+
+def _encoder_parts(
+    loaded: LoadedEncoder, service: ServiceConfig, batch: BatchConfig
+) -> tuple[EngineMetrics, AsyncEncoder, EncoderServicer]:
+    loop = EncoderLoop(
+        loaded.encoder,
+        max_step_tokens=loaded.max_step_tokens,
+        max_step_inputs=batch.max_num_seqs,
+    )
+    metrics = _metrics(loaded.model_info, lambda: loop.load)
+    engine = AsyncEncoder(
+        loop,
+        metrics,
+        max_queued_inputs=batch.max_num_queued_reqs,
+        max_queued_tokens=batch.max_num_queued_tokens,
+        stall_timeout=service.stall_timeout,
+    )
+    return metrics, engine, EncoderServicer(engine, metrics, loaded.limits, loaded.model_info)

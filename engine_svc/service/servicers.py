@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from engine_svc.service.async_engine import AsyncEngine, LiveRequest
     from engine_svc.service.health import EngineHealth
     from engine_svc.service.metrics import EngineMetrics
+    from engine_svc.service.served_engine import ServedEngine
     from engine_svc.service.submission import RequestLimits
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -150,7 +151,7 @@ class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
     """octavo.engine.v1.Telemetry."""
 
     def __init__(
-        self, engine: AsyncEngine, health: EngineHealth, metrics: EngineMetrics, instance_id: str
+        self, engine: ServedEngine, health: EngineHealth, metrics: EngineMetrics, instance_id: str
     ) -> None:
         self._engine = engine
         self._health = health
@@ -201,7 +202,7 @@ class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     """octavo.engine.v1.Admin."""
 
-    def __init__(self, engine: AsyncEngine, health: EngineHealth) -> None:
+    def __init__(self, engine: ServedEngine, health: EngineHealth) -> None:
         self._engine = engine
         self._health = health
 
