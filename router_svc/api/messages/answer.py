@@ -68,8 +68,9 @@ class AnswerEvents:
     ) -> Iterator[pb.StreamMessageResponse]:
         """The end, once all parts are told."""
         if self._blank and not self._num_blocks:
+            blank = self._blank
             yield from self._begin(pb.MessageAnswerBlock(text=pb.MessageAnswerText()))
-            yield self._text_delta(self._blank)
+            yield self._text_delta(blank)
         yield from self._close()
         end = pb.MessageEnd()
         if finish_reason is FinishReason.LENGTH:
@@ -96,11 +97,10 @@ class AnswerEvents:
         if self._open != "text":
             # Models write blank lines around calls and reasoning; they alone make no block, which
             # Anthropic's API would not take back.
-            text = self._blank + text
-            self._blank = ""
             if not text.strip():
-                self._blank = text
+                self._blank += text
                 return
+            text = self._blank + text
             yield from self._begin(pb.MessageAnswerBlock(text=pb.MessageAnswerText()))
         yield self._text_delta(text)
 
