@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
+from router_svc.encoder_calls import EncoderCalls, EncoderInput, EncoderRequest
 from router_svc.engine_messages import (
     to_deltas,
     to_event,
@@ -29,7 +30,7 @@ from router_svc.errors import ApiError, ErrorKind, from_grpc_status
 from router_svc.generation_types import EngineDelta, EngineEvent, EngineFinish, GenerationRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,9 @@ class EngineInfo:
     max_n: int
     max_logprobs: int
     ready_unix_seconds: int
+    generates: bool = True
+    embedding_size: int = 0  # numbers of an embedding; 0 if the model makes none
+    num_labels: int = 0  # outputs of the classifier; 0 if the model has none
 
 
 class EngineMismatchError(Exception):
@@ -142,6 +146,7 @@ class EngineChannel:
         self._on_ready = on_ready
         self._defaults = pb.SamplingParams()
         self._streams: dict[int, RequestStream] = {}
+        self._encoder_calls = EncoderCalls()
         self._ids = itertools.count(1)
         self._outbox: asyncio.Queue[pb.SessionRequest] | None = None
         self._serving = False  # what the engine's health service said last
@@ -157,7 +162,7 @@ class EngineChannel:
     @property
     def num_in_flight(self) -> int:
         """Requests submitted and not ended."""
-        return len(self._streams)
+        return len(self._streams) + len(self._encoder_calls)
 
     def start(self) -> None:
         """Connects in the background, and again whenever the connection is lost."""
@@ -188,8 +193,17 @@ class EngineChannel:
         )
         return stream
 
+    async def embed(
+        self, request: EncoderRequest, inputs: Iterable[EncoderInput]
+    ) -> list[Sequence[float]]:
+        """One vector an input, in their order; see `EncoderCalls.run`."""
+        if self._channel is None or self._outbox is None:
+            raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
+        return await self._encoder_calls.run(self._channel, request, inputs, self._tokenizer_sha256)
+
     def fail_all(self, error: ApiError) -> None:
         """Ends every request with an error, and aborts it in the engine if that still hears."""
+        self._encoder_calls.fail_all(error)
         streams, self._streams = self._streams, {}
         for stream_id, stream in streams.items():
             if self._outbox is not None:
@@ -256,6 +270,10 @@ class EngineChannel:
             max_n=answer.max_n,
             max_logprobs=answer.max_logprobs,
             ready_unix_seconds=answer.ready_unix_seconds,
+            # An engine that does nothing else generates, whether it says so or not.
+            generates=answer.generates or not (answer.embedding_size or answer.num_labels),
+            embedding_size=answer.embedding_size,
+            num_labels=answer.num_labels,
         )
 
     async def _run_session(self, channel: grpc.aio.Channel) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router_svc.api.embeddings_handler import Embeddings
 from router_svc.api.handler import Inference
+from router_svc.gen.embeddings_service import embeddings_service
 from router_svc.gen.inference_service import inference_service
 
 if TYPE_CHECKING:
@@ -17,4 +19,5 @@ def public_services(model: ServedModel, metrics: RouterMetrics) -> list[Service]
     """Every service over the served model; their calls are counted."""
     return [
         inference_service(Inference(model, metrics)),
+        embeddings_service(Embeddings(model, metrics)),
     ]

@@ -161,7 +161,7 @@ async def _prepare(
     )
     if request.HasField("response_format") or request.HasField("structured_outputs"):
         common = replace(common, constraint=await model.run(lambda: constraint_of(request)))
-    kept = params.tokens_kept(request, max_tokens, model.info)
+    kept = params.tokens_kept(request, model.info, room=max(1, max_tokens))
     prompts = await completion_prompts(request, model, kept)
     if len(prompts) * samples > _MAX_CHOICES:
         name = "n" if samples == request.n else "best_of"

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from octavo.inference.v1 import embeddings_pb2
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.errors import ApiError, ErrorKind, invalid
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from router_svc.text.tokenizer import Tokenizer
 
 GenerationMessage: TypeAlias = pb.CreateChatCompletionRequest | pb.CreateCompletionRequest
+Truncatable: TypeAlias = (
+    GenerationMessage
+    | embeddings_pb2.CreateEmbeddingsRequest
+    | embeddings_pb2.RerankRequest
+    | embeddings_pb2.ScoreRequest
+)
 
 LOGPROB_FLOOR = -9999.0  # JSON has no -Infinity
 
@@ -47,6 +54,8 @@ def generation_of(
     Raises ApiError, naming the field, for whatever the engine would refuse.
     """
     info = model.info
+    if not info.generates:
+        raise invalid("model", f"the model {model.name} reads texts, it does not generate any")
     is_chat = isinstance(request, pb.CreateChatCompletionRequest)
     top_field = "top_logprobs" if is_chat else "logprobs"
     if max_tokens is not None and request.min_tokens > max_tokens:
@@ -72,9 +81,9 @@ def generation_of(
         prompt_logprobs=_within("prompt_logprobs", prompt_logprobs, info),
         priority=request.priority,
         tenant=context.tenant,
-        cache_salt=request.cache_salt,
+        cache_salt=context.salt(request.cache_salt),
         traceparent=context.traceparent,
-        timeout=_seconds_left(context),
+        timeout=seconds_left(context),
     )
 
 
@@ -104,17 +113,16 @@ async def with_bad_words(
     return replace(generation, sampling=sampling)
 
 
-def tokens_kept(request: GenerationMessage, max_tokens: int | None, info: EngineInfo) -> int | None:
-    """How many of a prompt's last tokens truncate_prompt_tokens keeps; None is all of them.
+def tokens_kept(request: Truncatable, info: EngineInfo, *, room: int = 0) -> int | None:
+    """How many of a prompt's tokens truncate_prompt_tokens keeps; None is all of them.
 
-    -1 leaves room for max_tokens, for one token if they are not given. Raises ApiError for 0 and
-    for more than the context holds.
+    -1 leaves `room` for an answer. Raises ApiError for 0 and for more than the context holds.
     """
     if not request.HasField("truncate_prompt_tokens"):
         return None
     kept = request.truncate_prompt_tokens
     if kept == -1:
-        return max(1, info.max_model_len - (max_tokens or 1))
+        return max(1, info.max_model_len - room)
     if kept == 0:
         raise invalid("truncate_prompt_tokens", "must be -1 or above 0, not 0")
     if kept > info.max_model_len:
@@ -205,7 +213,7 @@ def check_stream_options(request: GenerationMessage) -> None:
         raise invalid("stream_options", "stream_options is allowed with stream only")
 
 
-def _seconds_left(context: CallContext) -> float | None:
+def seconds_left(context: CallContext) -> float | None:
     """Seconds until the call's deadline; None without one. Raises ApiError when it has passed."""
     if context.deadline is None:
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from tokenizers import AddedToken, Tokenizer
 
-from router_svc.text.tokenizer_parts import TokenizerError, TokenizerParts
+from router_svc.text.tokenizer_parts import PairTemplate, TokenizerError, TokenizerParts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +48,7 @@ def load_hf_tokenizer(directory: Path) -> TokenizerParts:
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
         special_texts=special_texts,
+        pair=_pair_template(backend),
     )
 
 
@@ -146,3 +147,23 @@ def _affixes(backend: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
     return (), ()
+
+
+def _pair_template(backend: Tokenizer) -> PairTemplate | None:
+    # As above, on two texts; None for a tokeniser that puts them side by side or in another order.
+    whole = backend.encode("a", "a", add_special_tokens=True)
+    owners = whole.sequence_ids  # 0 and 1 for the texts, None for what was added
+    if 0 not in owners or 1 not in owners:
+        return None
+    first_end, second = len(owners) - owners[::-1].index(0), owners.index(1)
+    second_end = len(owners) - owners[::-1].index(1)
+    if first_end >= second:
+        return None
+    num_first = next((i for i, kind in enumerate(whole.type_ids) if kind), 0)
+    return PairTemplate(
+        prefix_ids=tuple(whole.ids[: owners.index(0)]),
+        middle_ids=tuple(whole.ids[first_end:second]),
+        suffix_ids=tuple(whole.ids[second_end:]),
+        has_segments=num_first > 0,
+        middle_in_first=max(0, num_first - first_end),
+    )

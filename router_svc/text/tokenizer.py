@@ -23,7 +23,7 @@ from tokenizers import Tokenizer as Backend
 
 from router_svc.text.gguf_tokenizer import load_gguf_tokenizer
 from router_svc.text.hf_tokenizer import load_hf_tokenizer
-from router_svc.text.pieces import Decoding, decoding_of
+from router_svc.text.pieces import Decoding, UnsupportedDecoderError, decoding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +47,7 @@ class Tokenizer:
         self.sha256 = sha256
         self._prefix_ids = list(parts.prefix_ids)
         self._suffix_ids = list(parts.suffix_ids)
+        self.pair = parts.pair
         self.vocab_size = 1 + max(self._backend.get_vocab(with_added_tokens=True).values())
 
         added = self._backend.get_added_tokens_decoder()
@@ -112,7 +113,16 @@ class Tokenizer:
         if spans:
             real = self._id_of_alias
             ids = [real.get(i, i) for i in ids]
-        return [*self._prefix_ids, *ids, *self._suffix_ids] if add_special_tokens else ids
+        return self.around(ids) if add_special_tokens else ids
+
+    @property
+    def num_around(self) -> int:
+        """Special tokens that `around` adds."""
+        return len(self._prefix_ids) + len(self._suffix_ids)
+
+    def around(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a text with the special tokens that the model wants around it."""
+        return [*self._prefix_ids, *ids, *self._suffix_ids]
 
     def find_special(self, text: str) -> list[Span]:
         """Where literals of special tokens stand in `text`, the longest where several begin."""
@@ -141,6 +151,11 @@ class Tokenizer:
         """Whether the token is left out of a text that skips special tokens."""
         return token_id in self._special_ids
 
+    def special_ids(self, literals: Iterable[str]) -> frozenset[int]:
+        """The special tokens that are written so; literals of no special token are passed over."""
+        ids = (self._backend.token_to_id(literal) for literal in literals)
+        return frozenset(i for i in ids if i is not None and i in self._special_ids)
+
     def piece(self, token_id: int) -> bytes | str:
         """What a token contributes to a text; nothing for an id without a token.
 
@@ -150,9 +165,15 @@ class Tokenizer:
         if piece is None:
             inside = 0 <= token_id < self.vocab_size
             token = self._backend.id_to_token(token_id) if inside else None
-            piece = "" if token is None else self.decoding.piece(token)
+            piece = "" if token is None else self._shown(token)
             self._pieces[token_id] = piece
         return piece
+
+    def _shown(self, token: str) -> bytes | str:
+        try:
+            return self.decoding.piece(token)
+        except UnsupportedDecoderError:
+            return token  # of a model that only reads; nothing is streamed through its decoder
 
     def _cut_literals(self, text: str) -> Iterable[str]:
         at = 0

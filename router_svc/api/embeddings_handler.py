@@ -1,0 +1,47 @@
+"""Implements the public service of embeddings, whichever way a call came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router_svc.api import embeddings, ranking
+from router_svc.api.served_names import check_served_name
+
+if TYPE_CHECKING:
+    from octavo.inference.v1 import embeddings_pb2 as pb
+
+    from router_svc.call_context import CallContext
+    from router_svc.metrics import RouterMetrics
+    from router_svc.served_model import ServedModel
+
+
+class Embeddings:
+    """The generated `EmbeddingsHandler` over one served model. Every call is counted."""
+
+    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
+        self._model = model
+        self._metrics = metrics
+
+    async def create_embeddings(
+        self, request: pb.CreateEmbeddingsRequest, context: CallContext
+    ) -> pb.CreateEmbeddingsResponse:
+        """See octavo.inference.v1.Embeddings."""
+        with self._metrics.call("CreateEmbeddings"):
+            return await embeddings.create(request, self._find(request), context)
+
+    async def rerank(self, request: pb.RerankRequest, context: CallContext) -> pb.RerankResponse:
+        """See octavo.inference.v1.Embeddings."""
+        with self._metrics.call("Rerank"):
+            return await ranking.rerank(request, self._find(request), context)
+
+    async def score(self, request: pb.ScoreRequest, context: CallContext) -> pb.ScoreResponse:
+        """See octavo.inference.v1.Embeddings."""
+        with self._metrics.call("Score"):
+            return await ranking.score(request, self._find(request), context)
+
+    def _find(
+        self, request: pb.CreateEmbeddingsRequest | pb.RerankRequest | pb.ScoreRequest
+    ) -> ServedModel:
+        if request.HasField("model"):
+            check_served_name(self._model, request.model)
+        return self._model
