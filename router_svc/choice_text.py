@@ -48,7 +48,11 @@ class ChoiceText:
         self._min_tokens = request.min_tokens
         self._include_stop = request.include_stop
         self._stop_token_ids = frozenset(request.stop_token_ids)
-        self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=request.skip_special_tokens)
+        self._detokenizer = Detokenizer(
+            tokenizer,
+            skip_special_tokens=request.skip_special_tokens,
+            shown=request.shown_special_ids,
+        )
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._pending: list[_Pending] = []
         self._num_ended = 0  # how many of the pending tokens have an end

@@ -26,6 +26,7 @@ from router_svc.model_store import (
     ModelNotFoundError,
     resolve_model,
 )
+from router_svc.output_formats import OutputFormats
 from router_svc.served_model import ServedModel
 from router_svc.server import Router, RouterConfig
 from router_svc.text.chat_template import ChatTemplate
@@ -47,6 +48,20 @@ _ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "type": click.Path(exists=True, dir_okay=False, path_type=Path),
             "help": "Jinja file to use instead of the model's own chat template.",
+        },
+    ),
+    (
+        "--tool-call-parser",
+        {
+            "help": "How the model writes calls of tools: hermes, llama3_json, mistral, pythonic, "
+            "deepseek_v3, or none to refuse tools. Default: as its chat template shows.",
+        },
+    ),
+    (
+        "--reasoning-parser",
+        {
+            "help": "How the model writes its reasoning: deepseek_r1, qwen3, mistral, or none to "
+            "leave it in the text. Default: as its chat template shows.",
         },
     ),
     (
@@ -211,6 +226,7 @@ async def _router(
     on_ready: Callable[[EngineInfo], None],
 ) -> Router:
     tokenizer, template = await asyncio.to_thread(_load_text, path, params["chat_template"])
+    formats = _choose_formats(template, params)
     channel = EngineChannel(target, tokenizer.sha256, on_ready=on_ready)
     config = RouterConfig(
         host=params["host"],
@@ -219,7 +235,7 @@ async def _router(
         max_body_bytes=params["max_body_bytes"],
         shutdown_timeout=params["shutdown_timeout"],
     )
-    router = Router(config, ServedModel(channel, tokenizer, template), channel)
+    router = Router(config, ServedModel(channel, tokenizer, template, formats), channel)
     stack.push_async_callback(router.close)
     try:
         await router.start()
@@ -238,6 +254,17 @@ def _load_text(path: Path, template_file: Path | None) -> tuple[Tokenizer, ChatT
         tokenizer = Tokenizer.load(path)
         return tokenizer, ChatTemplate.load(path, tokenizer, override=template_file)
     except (TokenizerError, TemplateLoadError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _choose_formats(template: ChatTemplate | None, params: dict[str, Any]) -> OutputFormats:
+    try:
+        return OutputFormats.choose(
+            template,
+            tool_parser=params["tool_call_parser"],
+            reasoning_parser=params["reasoning_parser"],
+        )
+    except ValueError as error:
         raise click.ClickException(str(error)) from error
 
 

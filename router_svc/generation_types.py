@@ -63,6 +63,7 @@ class GenerationRequest:
     include_stop: bool = False  # whether a stop string is part of the text
     ignore_eos: bool = False
     skip_special_tokens: bool = True
+    shown_special_ids: frozenset[int] = frozenset()  # special tokens that have text all the same
     logprobs: int | None = None  # top entries per output position
     prompt_logprobs: int | None = None  # top entries per prompt position
     priority: int = 0

@@ -1,85 +1,25 @@
-"""Chat completions: a conversation becomes a prompt, deltas become chunks or a whole answer."""
+"""Chat completions: an answer's parts as chunks, or joined to a whole message."""
 
 from __future__ import annotations
 
-import time
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
-from router_svc.errors import invalid
-from router_svc.generation import generate
-from router_svc.generation_types import (
-    ChoiceDelta,
-    GenerationRequest,
-    Logprob,
-    PromptLogprobs,
-    Started,
-)
+from router_svc.api.chat_prompt import chat_prompt
+from router_svc.api.conversation import AnswerDelta, Conversation
+from router_svc.api.tooling import tool_use_of
+from router_svc.generation_types import PromptLogprobs, Started
+from router_svc.parsing.parts import Content, Part, Reasoning, ToolArguments, ToolCallStart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator
 
     from router_svc.call_context import CallContext
+    from router_svc.generation_types import Logprob
     from router_svc.served_model import ServedModel
-
-
-@dataclass(slots=True)
-class _Chat:
-    """One request on its way through: what every chunk repeats, and what adds up to the usage."""
-
-    request: pb.CreateChatCompletionRequest
-    model: ServedModel
-    generation: GenerationRequest
-    created: int = field(default_factory=lambda: int(time.time()))
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-
-    @property
-    def id(self) -> str:
-        return f"chatcmpl-{self.generation.request_id}"
-
-    @property
-    def usage(self) -> pb.Usage:
-        prompt_tokens = len(self.generation.prompt_token_ids)
-        return params.usage_of(prompt_tokens, self.completion_tokens, self.cached_tokens)
-
-    def logprobs(self, entries: Iterable[Logprob]) -> pb.ChatLogprobs:
-        """The public form of an answer's log-probabilities."""
-        text_of = self.model.tokenizer.token_text
-        return pb.ChatLogprobs(
-            content=[
-                pb.TokenLogprob(
-                    token=text_of(entry.token_id),
-                    logprob=params.finite(entry.logprob),
-                    bytes=self._shown_bytes(entry.token_id),
-                    top_logprobs=[
-                        pb.TopLogprob(
-                            token=text_of(token_id),
-                            logprob=params.finite(logprob),
-                            bytes=self._shown_bytes(token_id),
-                        )
-                        for token_id, logprob in entry.top
-                    ],
-                )
-                for entry in entries
-            ]
-        )
-
-    def _shown_bytes(self, token_id: int) -> bytes:
-        # A control token that is left out of the text has no bytes: those of all entries, joined,
-        # are the content's.
-        tokenizer = self.model.tokenizer
-        hidden = self.generation.skip_special_tokens and tokenizer.is_special(token_id)
-        return b"" if hidden else tokenizer.token_bytes(token_id)
-
-    def chunk(self, *choices: pb.ChatChunkChoice) -> pb.StreamChatCompletionResponse:
-        return pb.StreamChatCompletionResponse(
-            id=self.id, created=self.created, model=self.model.name, choices=choices
-        )
 
 
 async def create(
@@ -87,138 +27,211 @@ async def create(
 ) -> pb.CreateChatCompletionResponse:
     """The whole answer."""
     params.check_stream_options(request)
-    chat = await _prepare(request, model, context)
-    n = chat.generation.n
-    texts = [""] * n
-    token_ids: list[list[int]] = [[] for _ in range(n)]
-    logprobs: list[list[Logprob]] = [[] for _ in range(n)]
-    last: dict[int, ChoiceDelta] = {}
+    conversation = await Conversation.prepare(request, model, context)
     answer = pb.CreateChatCompletionResponse(
-        id=chat.id, created=chat.created, model=model.name, usage=pb.Usage()
+        id=_id(conversation), created=conversation.created, model=model.name
     )
-    async with aclosing(generate(chat.generation, model.engine, model.tokenizer)) as deltas:
-        async for delta in deltas:
-            match delta:
-                case Started(cached_tokens):
-                    chat.cached_tokens = cached_tokens
+    choices = [_WholeChoice(conversation, index) for index in range(conversation.n)]
+    async with aclosing(conversation.deltas()) as events:
+        async for event in events:
+            match event:
                 case PromptLogprobs(entries):
                     answer.prompt_logprobs.extend(
                         params.prompt_logprobs_of(
                             entries, model.tokenizer, most=request.prompt_logprobs
                         )
                     )
-                case ChoiceDelta():
-                    texts[delta.choice] += delta.text
-                    token_ids[delta.choice] += delta.token_ids
-                    logprobs[delta.choice] += delta.logprobs
-                    chat.completion_tokens += len(delta.token_ids)
-                    if delta.finish_reason is not None:
-                        last[delta.choice] = delta
+                case AnswerDelta():
+                    choices[event.choice].add(event)
     if request.return_token_ids:
-        answer.prompt_token_ids.extend(chat.generation.prompt_token_ids)
-    for index, text in enumerate(texts):
-        end = last[index]
-        answer.choices.append(
-            pb.ChatChoice(
-                index=index,
-                message=pb.AssistantMessage(role=pb.ROLE_ASSISTANT, content=text),
-                logprobs=chat.logprobs(logprobs[index]) if request.logprobs else None,
-                finish_reason=params.FINISH_REASONS[end.finish_reason],  # type: ignore[index]
-                stop_reason=params.stop_reason_of(end.stop_reason),
-                token_ids=token_ids[index] if request.return_token_ids else (),
-            )
-        )
-    answer.usage.CopyFrom(chat.usage)
+        answer.prompt_token_ids.extend(conversation.generation.prompt_token_ids)
+    answer.choices.extend(choice.message() for choice in choices)
+    answer.usage.CopyFrom(conversation.usage)
     return answer
 
 
 async def stream(
     request: pb.CreateChatCompletionRequest, model: ServedModel, context: CallContext
 ) -> AsyncGenerator[pb.StreamChatCompletionResponse, None]:
-    """The answer in chunks: a role chunk per choice, text, a finish chunk per choice, the usage."""
-    chat = await _prepare(request, model, context)
+    """The answer in chunks: for each choice its role, its parts, its end; then the usage."""
+    conversation = await Conversation.prepare(request, model, context)
     options = request.stream_options
-    async with aclosing(generate(chat.generation, model.engine, model.tokenizer)) as deltas:
-        async for delta in deltas:
-            match delta:
-                case Started(cached_tokens):
-                    chat.cached_tokens = cached_tokens
+    async with aclosing(conversation.deltas()) as events:
+        async for event in events:
+            match event:
+                case Started():
                     if request.HasField("prompt_logprobs"):
                         continue  # the first chunk waits for them
-                    chunks = list(_role_chunks(chat))
+                    chunks = list(_role_chunks(conversation))
                 case PromptLogprobs(entries):
-                    chunks = list(_role_chunks(chat))
+                    chunks = list(_role_chunks(conversation))
                     chunks[0].prompt_logprobs.extend(
                         params.prompt_logprobs_of(
                             entries, model.tokenizer, most=request.prompt_logprobs
                         )
                     )
-                case ChoiceDelta():
-                    chat.completion_tokens += len(delta.token_ids)
-                    chunks = list(_delta_chunks(chat, delta))
+                case AnswerDelta():
+                    chunks = list(_delta_chunks(conversation, event))
             for chunk in chunks:
                 if options.continuous_usage_stats:
-                    chunk.usage.CopyFrom(chat.usage)
+                    chunk.usage.CopyFrom(conversation.usage)
                 yield chunk
     if options.include_usage:
-        end = chat.chunk()
-        end.usage.CopyFrom(chat.usage)
+        end = _chunk(conversation)
+        end.usage.CopyFrom(conversation.usage)
         yield end
 
 
-async def _prepare(
-    request: pb.CreateChatCompletionRequest, model: ServedModel, context: CallContext
-) -> _Chat:
-    if request.HasField("top_logprobs") and not request.logprobs:
-        raise invalid("top_logprobs", "top_logprobs needs logprobs to be true")
-    generation = params.generation_of(
-        request,
-        model,
-        context,
-        max_tokens=_max_tokens(request),
-        logprobs=request.top_logprobs if request.logprobs else None,
-        prompt_logprobs=request.prompt_logprobs if request.HasField("prompt_logprobs") else None,
+async def render(
+    request: pb.CreateChatCompletionRequest, model: ServedModel
+) -> pb.RenderChatCompletionResponse:
+    """The prompt that the same request would generate from."""
+    prompt = await chat_prompt(request, model, await model.run(lambda: tool_use_of(request)))
+    return pb.RenderChatCompletionResponse(
+        prompt=prompt.text,
+        prompt_token_ids=prompt.token_ids,
+        count=len(prompt.token_ids),
+        max_model_len=model.info.max_model_len,
     )
-    prompt = await model.chat_prompt(request)
-    return _Chat(request, model, params.with_prompt(generation, prompt, model.info, "messages"))
 
 
-def _max_tokens(request: pb.CreateChatCompletionRequest) -> int | None:
-    given = {
-        getattr(request, name)
-        for name in ("max_completion_tokens", "max_tokens")
-        if request.HasField(name)
-    }
-    if len(given) == 2:
-        raise invalid("max_tokens", "max_tokens and max_completion_tokens contradict each other")
-    return next(iter(given), None)
+class _WholeChoice:
+    """One choice's deltas, joined."""
+
+    def __init__(self, conversation: Conversation, index: int) -> None:
+        self._conversation = conversation
+        self._choice = pb.ChatChoice(index=index)
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[tuple[ToolCallStart, list[str]]] = []
+        self._logprobs: list[Logprob] = []
+
+    def add(self, delta: AnswerDelta) -> None:
+        for part in delta.parts:
+            match part:
+                case Content(text):
+                    self._content.append(text)
+                case Reasoning(text):
+                    self._reasoning.append(text)
+                case ToolCallStart():
+                    self._calls.append((part, []))
+                case ToolArguments(call, text):
+                    self._calls[call][1].append(text)
+        self._logprobs += delta.logprobs
+        if self._conversation.request.return_token_ids:
+            self._choice.token_ids.extend(delta.token_ids)
+        if delta.finish_reason is not None:
+            self._choice.finish_reason = params.FINISH_REASONS[delta.finish_reason]
+        if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
+            self._choice.stop_reason.CopyFrom(stop_reason)
+
+    def message(self) -> pb.ChatChoice:
+        """The choice, once all its deltas are in."""
+        message = pb.AssistantMessage(role=pb.ROLE_ASSISTANT)
+        content = "".join(self._content)
+        if content or not self._calls:
+            message.content = content
+        if self._reasoning:
+            message.reasoning_content = "".join(self._reasoning)
+        for start, fragments in self._calls:
+            function = pb.FunctionCall(name=start.name, arguments="".join(fragments))
+            message.tool_calls.add(id=start.id, type="function", function=function)
+        self._choice.message.CopyFrom(message)
+        if self._conversation.request.logprobs:
+            self._choice.logprobs.CopyFrom(_logprobs(self._conversation, self._logprobs))
+        return self._choice
 
 
-def _role_chunks(chat: _Chat) -> Iterator[pb.StreamChatCompletionResponse]:
-    for index in range(chat.generation.n):
+def _id(conversation: Conversation) -> str:
+    return f"chatcmpl-{conversation.request_id}"
+
+
+def _chunk(
+    conversation: Conversation, *choices: pb.ChatChunkChoice
+) -> pb.StreamChatCompletionResponse:
+    return pb.StreamChatCompletionResponse(
+        id=_id(conversation),
+        created=conversation.created,
+        model=conversation.model.name,
+        choices=choices,
+    )
+
+
+def _role_chunks(conversation: Conversation) -> Iterator[pb.StreamChatCompletionResponse]:
+    for index in range(conversation.n):
         delta = pb.ChatDelta(role=pb.ROLE_ASSISTANT, content="")
-        chunk = chat.chunk(pb.ChatChunkChoice(index=index, delta=delta))
-        if index == 0 and chat.request.return_token_ids:
-            chunk.prompt_token_ids.extend(chat.generation.prompt_token_ids)
+        chunk = _chunk(conversation, pb.ChatChunkChoice(index=index, delta=delta))
+        if index == 0 and conversation.request.return_token_ids:
+            chunk.prompt_token_ids.extend(conversation.generation.prompt_token_ids)
         yield chunk
 
 
-def _delta_chunks(chat: _Chat, delta: ChoiceDelta) -> Iterator[pb.StreamChatCompletionResponse]:
-    """One chunk with the text, if there is any, and one with the finish reason, if there is one.
+def _delta_chunks(
+    conversation: Conversation, delta: AnswerDelta
+) -> Iterator[pb.StreamChatCompletionResponse]:
+    """One chunk for each part, and one with the finish reason, if there is one.
 
-    Tokens and log-probabilities go with the text; without text, with the finish reason.
+    Tokens and log-probabilities go with the first of them.
     """
+    request = conversation.request
     carry = pb.ChatChunkChoice(index=delta.choice, delta=pb.ChatDelta())
-    if chat.request.return_token_ids:
+    if request.return_token_ids:
         carry.token_ids.extend(delta.token_ids)
-    if chat.request.logprobs and delta.logprobs:
-        carry.logprobs.CopyFrom(chat.logprobs(delta.logprobs))
-    if delta.text:
-        carry.delta.content = delta.text
-        yield chat.chunk(carry)
+    if request.logprobs and delta.logprobs:
+        carry.logprobs.CopyFrom(_logprobs(conversation, delta.logprobs))
+    for part in delta.parts:
+        carry.delta.CopyFrom(_chat_delta(part))
+        yield _chunk(conversation, carry)
         carry = pb.ChatChunkChoice(index=delta.choice, delta=pb.ChatDelta())
     if delta.finish_reason is not None:
         carry.finish_reason = params.FINISH_REASONS[delta.finish_reason]
         if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
             carry.stop_reason.CopyFrom(stop_reason)
-        yield chat.chunk(carry)
+        yield _chunk(conversation, carry)
+
+
+def _chat_delta(part: Part) -> pb.ChatDelta:
+    match part:
+        case Content(text):
+            return pb.ChatDelta(content=text)
+        case Reasoning(text):
+            return pb.ChatDelta(reasoning_content=text)
+        case ToolCallStart(call, id, name):
+            function = pb.FunctionCallDelta(name=name, arguments="")
+            start = pb.ToolCallDelta(index=call, id=id, type="function", function=function)
+            return pb.ChatDelta(tool_calls=[start])
+        case ToolArguments(call, text):
+            function = pb.FunctionCallDelta(arguments=text)
+            return pb.ChatDelta(tool_calls=[pb.ToolCallDelta(index=call, function=function)])
+
+
+def _logprobs(conversation: Conversation, entries: Iterable[Logprob]) -> pb.ChatLogprobs:
+    """The public form of an answer's log-probabilities."""
+    tokenizer = conversation.model.tokenizer
+    generation = conversation.generation
+
+    def shown_bytes(token_id: int) -> bytes:
+        # A control token that is left out of the text has no bytes: those of all entries, joined,
+        # are the text's.
+        hidden = generation.skip_special_tokens and tokenizer.is_special(token_id)
+        shown = not hidden or token_id in generation.shown_special_ids
+        return tokenizer.token_bytes(token_id) if shown else b""
+
+    return pb.ChatLogprobs(
+        content=[
+            pb.TokenLogprob(
+                token=tokenizer.token_text(entry.token_id),
+                logprob=params.finite(entry.logprob),
+                bytes=shown_bytes(entry.token_id),
+                top_logprobs=[
+                    pb.TopLogprob(
+                        token=tokenizer.token_text(token_id),
+                        logprob=params.finite(logprob),
+                        bytes=shown_bytes(token_id),
+                    )
+                    for token_id, logprob in entry.top
+                ],
+            )
+            for entry in entries
+        ]
+    )

@@ -41,6 +41,13 @@ class Inference:
                 async for chunk in chunks:
                     yield chunk
 
+    async def render_chat_completion(
+        self, request: pb.CreateChatCompletionRequest, _context: CallContext
+    ) -> pb.RenderChatCompletionResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("RenderChatCompletion"):
+            return await chat.render(request, self._find(request))
+
     async def create_completion(
         self, request: pb.CreateCompletionRequest, context: CallContext
     ) -> pb.CreateCompletionResponse:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from octavo.inference.v1 import inference_pb2 as pb
 
+from router_svc.api.chat_prompt import chat_prompt
+from router_svc.api.tooling import ToolUse
 from router_svc.errors import invalid
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ async def tokenize(request: pb.TokenizeRequest, model: ServedModel) -> pb.Tokeni
     if request.HasField("prompt") == bool(request.messages):
         raise invalid("prompt", "give either prompt or messages, and not both")
     if request.messages:
-        ids = await model.chat_prompt(request)
+        ids = (await chat_prompt(request, model, ToolUse())).token_ids
     else:
         special = request.add_special_tokens or not request.HasField("add_special_tokens")
         ids = await model.encode(request.prompt, add_special_tokens=special)

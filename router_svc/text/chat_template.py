@@ -103,8 +103,8 @@ class ChatTemplate:
     """A model's chat template. Rendering may be called from any thread.
 
     A prompt has at most `max_characters` and takes at most `max_seconds` to render. `tool_source`
-    is a second template for conversations with tools. Raises TemplateLoadError for a source that
-    does not compile.
+    is a second template for conversations with tools; `source` is the one that sees those. Raises
+    TemplateLoadError for a source that does not compile.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class ChatTemplate:
         self._edges = LiteralEdges(tokenizer.special_literals)
         self._max_characters = max_characters
         self._max_seconds = max_seconds
+        self.source = source if tool_source is None else tool_source
         try:
             self._program = compile_template(source, self._holds_literal)
             self._tool_program = (
@@ -158,6 +159,7 @@ class ChatTemplate:
         continue_final_message: bool,
         variables: Mapping[str, Any] | None = None,
         tools: Sequence[dict[str, Any]] | None = None,
+        documents: Sequence[dict[str, Any]] | None = None,
     ) -> RenderedPrompt:
         """The prompt for a conversation.
 
@@ -179,7 +181,7 @@ class ChatTemplate:
         final_text = _mark_final(marked, final_mark) if continue_final_message else ""
         values = {
             "tools": marks.mark_value(list(tools)) if tools else None,
-            "documents": None,
+            "documents": marks.mark_value(list(documents)) if documents else None,
             **{name: marks.mark_value(value) for name, value in own.items()},
             **self._tokenizer.special_texts,
             "messages": marked,

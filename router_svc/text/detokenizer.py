@@ -29,16 +29,23 @@ _REPLACEMENT = "\ufffd"
 class Detokenizer:
     """Text of one answer, token by token.
 
-    `prefix` are ids that came before: their text is not given again, but what is left of it (an
-    unfinished character) goes on. `num_complete` counts the tokens added, in order, whose text is
-    complete. Ids without a token have no text. Takes linear time.
+    `shown` are special tokens that have text all the same. `prefix` are ids that came before: their
+    text is not given again, but what is left of it (an unfinished character) goes on.
+    `num_complete` counts the tokens added, in order, whose text is complete. Ids without a token
+    have no text. Takes linear time.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, *, skip_special_tokens: bool, prefix: Iterable[int] = ()
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool,
+        shown: frozenset[int] = frozenset(),
+        prefix: Iterable[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special_tokens
+        self._shown = shown
         decoding = tokenizer.decoding
         self._bytes: _ByteLevel | _ByteFallback = (
             _ByteLevel() if decoding.kind is DecoderKind.BYTE_LEVEL else _ByteFallback()
@@ -72,7 +79,8 @@ class Detokenizer:
         return self._stripped(self._bytes.flush())
 
     def _piece(self, token_id: int) -> bytes | str:
-        if self._skip_special and self._tokenizer.is_special(token_id):
+        hidden = self._skip_special and self._tokenizer.is_special(token_id)
+        if hidden and token_id not in self._shown:
             return ""
         piece = self._tokenizer.piece(token_id)
         if self._bare_next:

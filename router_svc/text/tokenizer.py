@@ -151,10 +151,10 @@ class Tokenizer:
         """Whether the token is left out of a text that skips special tokens."""
         return token_id in self._special_ids
 
-    def special_ids(self, literals: Iterable[str]) -> frozenset[int]:
-        """The special tokens that are written so; literals of no special token are passed over."""
-        ids = (self._backend.token_to_id(literal) for literal in literals)
-        return frozenset(i for i in ids if i is not None and i in self._special_ids)
+    def special_ids(self, literals: Iterable[str]) -> dict[str, int]:
+        """The special tokens that are written so; literals of no special token are left out."""
+        ids = {literal: self._backend.token_to_id(literal) for literal in literals}
+        return {literal: i for literal, i in ids.items() if i in self._special_ids}
 
     def piece(self, token_id: int) -> bytes | str:
         """What a token contributes to a text; nothing for an id without a token.
