@@ -1,0 +1,131 @@
+"""Implements the Responses service, whichever way a call came."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from router_svc.api.conversation import AnswerDelta, Conversation
+from router_svc.api.responses.answer import ResponseBuilder
+from router_svc.api.responses.logprobs import of_parts, token_logprobs
+from router_svc.api.responses.names import FieldNames
+from router_svc.api.responses.request import chat_request_of, head_of
+from router_svc.api.served_names import check_served_name
+from router_svc.errors import ApiError, ErrorKind, invalid
+from router_svc.generation_types import FinishReason, Started
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from octavo.inference.v1 import responses_pb2 as pb
+
+    from router_svc.call_context import CallContext
+    from router_svc.metrics import RouterMetrics
+    from router_svc.served_model import ServedModel
+
+
+class Responses:
+    """The generated `ResponsesHandler` over one served model. Every call is counted."""
+
+    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
+        self._model = model
+        self._metrics = metrics
+
+    async def create_response(
+        self, request: pb.CreateResponseRequest, context: CallContext
+    ) -> pb.Response:
+        """See octavo.inference.v1.Responses."""
+        with self._metrics.call("CreateResponse"):
+            if request.HasField("stream_options"):
+                raise invalid("stream_options", "stream_options is allowed with stream only")
+            answer = await _Answer.prepare(request, self._model, context)
+            async with aclosing(answer.events()) as events:
+                async for _ in events:
+                    pass  # the response grows with them
+            return answer.builder.response
+
+    async def stream_response(
+        self, request: pb.CreateResponseRequest, context: CallContext
+    ) -> AsyncIterator[pb.ResponseEvent]:
+        """See octavo.inference.v1.Responses."""
+        with self._metrics.call("StreamResponse"):
+            answer = await _Answer.prepare(request, self._model, context)
+            try:
+                async with aclosing(answer.events()) as events:
+                    async for event in events:
+                        yield event
+            except ApiError as error:
+                # Until the first event the error can still be the whole answer.
+                if answer.builder.has_started:
+                    for event in answer.builder.fail(_code_of(error), error.message):
+                        yield event
+                raise
+
+
+class _Answer:
+    """One request on its way through."""
+
+    def __init__(
+        self, conversation: Conversation, builder: ResponseBuilder, names: FieldNames
+    ) -> None:
+        self.builder = builder
+        self._conversation = conversation
+        self._names = names
+
+    @classmethod
+    async def prepare(
+        cls, request: pb.CreateResponseRequest, model: ServedModel, context: CallContext
+    ) -> _Answer:
+        """Checks a validated request. Raises ApiError, naming its own field."""
+        if request.HasField("model"):
+            check_served_name(model, request.model)
+        names = FieldNames()
+        chat = chat_request_of(request, names)
+        try:
+            conversation = await Conversation.prepare(chat, model, context)
+        except ApiError as error:
+            raise names.renamed(error) from error
+        head = head_of(request)
+        head.id = f"resp_{conversation.request_id}"
+        head.created_at = conversation.created
+        head.model = model.name
+        return cls(conversation, ResponseBuilder(head, conversation.request_id), names)
+
+    async def events(self) -> AsyncGenerator[pb.ResponseEvent, None]:
+        """Runs the request. Closing the generator aborts it."""
+        try:
+            async with aclosing(self._conversation.deltas()) as deltas:
+                async for delta in deltas:
+                    match delta:
+                        case Started():
+                            events = self.builder.start()
+                        case AnswerDelta():
+                            events = self._add(delta)
+                        case _:
+                            continue
+                    for event in events:
+                        yield event
+        except ApiError as error:
+            raise self._names.renamed(error) from error
+
+    def _add(self, delta: AnswerDelta) -> list[pb.ResponseEvent]:
+        conversation = self._conversation
+        parts = delta.parts
+        logprobs = of_parts(parts, token_logprobs(conversation, delta.logprobs))
+        events = [
+            event
+            for part, own in zip(parts, logprobs, strict=True)
+            for event in self.builder.add(part, own)
+        ]
+        if delta.finish_reason is not None:
+            if delta.finish_reason is FinishReason.CANCELLED:
+                raise ApiError(ErrorKind.CANCELLED)
+            cut = delta.finish_reason is FinishReason.LENGTH
+            events += self.builder.finish(conversation.usage, cut=cut, now=int(time.time()))
+        return events
+
+
+def _code_of(error: ApiError) -> str:
+    is_limit = error.kind is ErrorKind.RATE_LIMITED
+    return "rate_limit_exceeded" if is_limit else "server_error"

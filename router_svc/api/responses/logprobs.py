@@ -1,0 +1,79 @@
+"""Which of an answer's log-probabilities belong to its text, as those of a response do.
+
+The tokens of a delta are also those of reasoning, of calls and of the markup around them; a text
+part of a response has the entries of its own tokens only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from octavo.inference.v1 import inference_pb2 as chat_pb
+
+from router_svc.api import params
+from router_svc.parsing.parts import Content, Reasoning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router_svc.api.conversation import Conversation
+    from router_svc.generation_types import Logprob
+    from router_svc.parsing.parts import Part
+
+
+def token_logprobs(
+    conversation: Conversation, entries: Sequence[Logprob]
+) -> list[chat_pb.TokenLogprob]:
+    """The public form of the entries of tokens that are shown."""
+    tokenizer = conversation.model.tokenizer
+    shown = conversation.generation.shown_special_ids
+
+    def is_shown(token_id: int) -> bool:
+        return token_id in shown or not tokenizer.is_special(token_id)
+
+    return [
+        chat_pb.TokenLogprob(
+            token=tokenizer.token_text(entry.token_id),
+            logprob=params.finite(entry.logprob),
+            bytes=tokenizer.token_bytes(entry.token_id),
+            top_logprobs=[
+                chat_pb.TopLogprob(
+                    token=tokenizer.token_text(token_id),
+                    logprob=params.finite(logprob),
+                    bytes=tokenizer.token_bytes(token_id) if is_shown(token_id) else b"",
+                )
+                for token_id, logprob in entry.top
+            ],
+        )
+        for entry in entries
+        if is_shown(entry.token_id)
+    ]
+
+
+def of_parts(
+    parts: Sequence[Part], tokens: Sequence[chat_pb.TokenLogprob]
+) -> list[Sequence[chat_pb.TokenLogprob]]:
+    """For each part of a delta the entries of its tokens, which are those of the whole delta.
+
+    A part's tokens are found by their bytes; where these are not the text's own, as in a cut
+    character, a part gets all that are left. Only content is asked for, so only it gets entries.
+    """
+    if len(parts) == 1:
+        return [tokens if isinstance(parts[0], Content) else ()]
+    joined = b"".join(bytes(token.bytes) for token in tokens)
+    ends = list(accumulate(len(token.bytes) for token in tokens))
+    found: list[Sequence[chat_pb.TokenLogprob]] = []
+    first, at = 0, 0  # of the tokens and the bytes that are left
+    for part in parts:
+        last = first
+        if isinstance(part, Content | Reasoning):
+            text = part.text.encode()
+            begin = joined.find(text, at)
+            at = len(joined) if begin < 0 else begin + len(text)
+            first = max(first, bisect_right(ends, begin)) if begin >= 0 else first
+            last = max(first, min(bisect_left(ends, at) + 1, len(tokens)))
+        found.append(tokens[first:last] if isinstance(part, Content) else ())
+        first = last
+    return found
