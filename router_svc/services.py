@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from router_svc.api.embeddings_handler import Embeddings
 from router_svc.api.handler import Inference
+from router_svc.api.responses.handler import Responses
 from router_svc.gen.embeddings_service import embeddings_service
 from router_svc.gen.inference_service import inference_service
+from router_svc.gen.responses_service import responses_service
 
 if TYPE_CHECKING:
     from router_svc.http.service import Service
@@ -20,4 +22,5 @@ def public_services(model: ServedModel, metrics: RouterMetrics) -> list[Service]
     return [
         inference_service(Inference(model, metrics)),
         embeddings_service(Embeddings(model, metrics)),
+        responses_service(Responses(model, metrics)),
     ]
