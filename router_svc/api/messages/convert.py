@@ -42,7 +42,7 @@ def to_chat(request: PromptRequest) -> Converted:
     """
     result = chat.CreateChatCompletionRequest()
     turns = _turns_of(request)
-    result.messages.extend(turns.messages)
+    result.messages.extend(turns.messages())
     if turns.is_prefilled():
         result.continue_final_message = True
     result.tools.extend(_tool(tool.custom) for tool in request.tools)
@@ -53,7 +53,7 @@ def to_chat(request: PromptRequest) -> Converted:
     if isinstance(request, pb.CreateMessageRequest):
         _sample(request, result)
     at = "output_format" if request.HasField("output_format") else "output_config.format"
-    names = FieldNames(turns.paths, at)
+    names = FieldNames(turns.paths(), at)
     with names.in_errors():
         validate_create_chat_completion_request(result)
     return Converted(result, names)

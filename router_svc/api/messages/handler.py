@@ -56,7 +56,7 @@ class Messages:
         """See octavo.inference.v1.Messages."""
         with self._metrics.call("CountMessageTokens"):
             model = self._find(request)
-            converted = to_chat(request)
+            converted = await model.run(lambda: to_chat(request))
             with converted.names.in_errors():
                 tools = await model.run(lambda: tool_use_of(converted.request))
                 prompt = await chat_prompt(converted.request, model, tools)
@@ -72,7 +72,7 @@ async def _events(
     request: pb.CreateMessageRequest, model: ServedModel, context: CallContext
 ) -> AsyncGenerator[pb.StreamMessageResponse, None]:
     """The events of the answer, which the stream sends and the whole answer folds."""
-    converted = to_chat(request)
+    converted = await model.run(lambda: to_chat(request))
     with converted.names.in_errors():
         conversation = await Conversation.prepare(converted.request, model, context)
         events = AnswerEvents(

@@ -10,6 +10,7 @@ Turns of one speaker that follow each other are one turn, as many templates want
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from octavo.inference.v1 import inference_pb2 as chat
@@ -18,7 +19,7 @@ from octavo.inference.v1 import messages_pb2 as pb
 from router_svc.errors import invalid, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _BETWEEN_TURNS = "\n\n"
 
@@ -45,17 +46,52 @@ class _Block(NamedTuple):
 
 
 @dataclass(slots=True)
-class Turns:
-    """The chat messages of a conversation; `paths` has, for each, where it comes from."""
+class _Spoken:
+    """One chat message in the making, of one or more turns. The last two are a tool's only."""
 
-    messages: list[chat.ChatMessage] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    _tools: dict[str, str] = field(default_factory=dict)  # id of a use → name of the tool
-    _last_use: str = ""  # path of the last tool_use block
+    role: chat.Role.ValueType
+    path: str
+    texts: list[str]
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[chat.ToolCall] = field(default_factory=list)
+    tool_use_id: str = ""
+    tool_name: str = ""
+
+    def goes_on(self, more: _Spoken) -> bool:
+        """Whether `more` belongs to the same message; takes it in then."""
+        if self.role != more.role or self.role == chat.ROLE_TOOL:
+            return False
+        self.texts += more.texts
+        self.thoughts += more.thoughts
+        self.calls += more.calls
+        return True
+
+    def message(self) -> chat.ChatMessage:
+        """The message, once all is in."""
+        message = chat.ChatMessage(role=self.role, tool_calls=self.calls)
+        texts = list(filter(None, self.texts))
+        # A turn of calls alone has no content, which templates tell from empty content.
+        if texts or not self.calls:
+            message.content.text = _BETWEEN_TURNS.join(texts)
+        if thoughts := list(filter(None, self.thoughts)):
+            message.reasoning_content = _BETWEEN_TURNS.join(thoughts)
+        if self.role == chat.ROLE_TOOL:
+            message.tool_call_id = self.tool_use_id
+            message.name = self.tool_name
+        return message
+
+
+class Turns:
+    """The turns of a conversation, gathered to chat messages."""
+
+    def __init__(self) -> None:
+        self._spoken: list[_Spoken] = []
+        self._tools: dict[str, str] = {}  # id of a use → name of the tool
+        self._last_use = ""  # path of the last tool_use block
 
     def add_system(self, system: pb.MessageSystem) -> None:
         """The instructions that frame the conversation; they come first."""
-        self._add("system", chat.ChatMessage(role=chat.ROLE_SYSTEM), _text_of(system))
+        self._add(_Spoken(chat.ROLE_SYSTEM, "system", [_text_of(system)]))
 
     def add(self, turn: pb.MessageTurn, path: str) -> None:
         """The next turn. Raises ApiError, naming the block, for one that has no place in it."""
@@ -69,36 +105,43 @@ class Turns:
                     f" allowed: {', '.join(_BLOCKS_OF[role])}",
                 )
         if role == chat.ROLE_ASSISTANT:
-            self._add_assistant(blocks, path)
-        else:
-            self._add_texts(role, blocks, path)
+            self._add(self._assistant(blocks, path))
+            return
+        for is_result, group in groupby(blocks, key=lambda block: block.kind == "tool_result"):
+            if is_result:
+                for block in group:
+                    self._add(self._result(block))
+            else:
+                self._add(_Spoken(role, path, [_joined(group)]))
+        if not blocks:
+            self._add(_Spoken(role, path, []))
 
     def is_prefilled(self) -> bool:
         """Whether the conversation ends with a turn of the assistant, which is to be continued.
 
         Raises ApiError if it uses a tool, whose result would have to come first.
         """
-        last = self.messages[-1]
-        if last.role == chat.ROLE_ASSISTANT and last.tool_calls:
+        last = self._spoken[-1]
+        if last.role == chat.ROLE_ASSISTANT and last.calls:
             raise invalid(self._last_use, "this use of a tool has no tool_result behind it")
         return last.role == chat.ROLE_ASSISTANT
 
-    def _add_texts(self, role: chat.Role.ValueType, blocks: list[_Block], path: str) -> None:
-        text: str | None = None
-        for block in blocks:
-            if block.kind == "tool_result":
-                if text is not None:
-                    self._add(path, chat.ChatMessage(role=role), text)
-                    text = None
-                self._add_result(block)
-            else:
-                text = (text or "") + block.block.text.text
-        if text is not None or not blocks:
-            self._add(path, chat.ChatMessage(role=role), text or "")
+    def messages(self) -> list[chat.ChatMessage]:
+        """The chat messages."""
+        return [spoken.message() for spoken in self._spoken]
 
-    def _add_result(self, block: _Block) -> None:
+    def paths(self) -> list[str]:
+        """Where each message comes from."""
+        return [spoken.path for spoken in self._spoken]
+
+    def _add(self, spoken: _Spoken) -> None:
+        if not self._spoken or not self._spoken[-1].goes_on(spoken):
+            self._spoken.append(spoken)
+
+    def _result(self, block: _Block) -> _Spoken:
         result = block.block.tool_result
-        if result.tool_use_id not in self._tools:
+        tool_name = self._tools.get(result.tool_use_id)
+        if tool_name is None:
             raise invalid(
                 f"{block.path}.tool_use_id",
                 f"there is no tool_use block of the id {quoted(result.tool_use_id)} before it",
@@ -106,48 +149,30 @@ class Turns:
         text = _text_of(result.content)
         if result.is_error:
             text = f"Error: {text}" if text else "Error"
-        message = chat.ChatMessage(
-            role=chat.ROLE_TOOL,
-            tool_call_id=result.tool_use_id,
-            name=self._tools[result.tool_use_id],
+        return _Spoken(
+            chat.ROLE_TOOL,
+            block.path,
+            [text],
+            tool_use_id=result.tool_use_id,
+            tool_name=tool_name,
         )
-        self._add(block.path, message, text)
 
-    def _add_assistant(self, blocks: list[_Block], path: str) -> None:
-        message = chat.ChatMessage(role=chat.ROLE_ASSISTANT)
-        texts, thoughts = [], []
+    def _assistant(self, blocks: Sequence[_Block], path: str) -> _Spoken:
+        thought = "".join(block.block.thinking.thinking for block in blocks)
+        spoken = _Spoken(chat.ROLE_ASSISTANT, path, [_joined(blocks)], [thought])
         for block in blocks:
-            match block.kind:
-                case "text":
-                    texts.append(block.block.text.text)
-                case "thinking":
-                    thoughts.append(block.block.thinking.thinking)
-                case "tool_use":
-                    use = block.block.tool_use
-                    call = chat.FunctionCall(name=use.name, arguments=use.input)
-                    message.tool_calls.add(id=use.id, type="function", function=call)
-                    self._tools[use.id] = use.name
-                    self._last_use = block.path
-        if thoughts:
-            message.reasoning_content = "".join(thoughts)
-        text = "".join(texts)
-        # A turn of calls alone has no content, which templates tell from empty content.
-        self._add(path, message, None if message.tool_calls and not text else text)
+            if block.kind == "tool_use":
+                use = block.block.tool_use
+                call = chat.FunctionCall(name=use.name, arguments=use.input)
+                spoken.calls.append(chat.ToolCall(id=use.id, type="function", function=call))
+                self._tools[use.id] = use.name
+                self._last_use = block.path
+        return spoken
 
-    def _add(self, path: str, message: chat.ChatMessage, text: str | None) -> None:
-        if text is not None:
-            message.content.text = text
-        last = self.messages[-1] if self.messages else None
-        if last is None or last.role != message.role or message.role == chat.ROLE_TOOL:
-            self.messages.append(message)
-            self.paths.append(path)
-            return
-        if text:
-            before = last.content.text
-            last.content.text = f"{before}{_BETWEEN_TURNS}{text}" if before else text
-        if message.HasField("reasoning_content"):
-            last.reasoning_content += message.reasoning_content
-        last.tool_calls.extend(message.tool_calls)
+
+def _joined(blocks: Iterable[_Block]) -> str:
+    """The texts among the blocks; other kinds have none."""
+    return "".join(block.block.text.text for block in blocks)
 
 
 def _blocks(turn: pb.MessageTurn, path: str) -> Iterator[_Block]:
