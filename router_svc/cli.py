@@ -19,6 +19,7 @@ from octavo.cache_dir import default_cache_dir
 from octavo.flags import engine_args, engine_options, process_options
 
 from router_svc.bench.command import bench
+from router_svc.edge import EDGE_FLAGS, Edge
 from router_svc.engine_channel import EngineChannel, EngineInfo
 from router_svc.launcher import EngineExitedError, EngineProcess
 from router_svc.model_store import (
@@ -72,12 +73,13 @@ _ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": "Largest request body, over HTTP and gRPC.",
         },
     ),
+    *EDGE_FLAGS,
 )
 
 
 def _router_options(command: _Command) -> _Command:
     for name, settings in reversed(_ROUTER_FLAGS):
-        envvar = "OCTAVO_" + name.lstrip("-").replace("-", "_").upper()
+        envvar = "OCTAVO_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
         shown = {"envvar": envvar, "show_envvar": True, "show_default": "default" in settings}
         command = click.option(name, **shown, **settings)(command)
     return command
@@ -225,6 +227,7 @@ async def _router(
     params: dict[str, Any],
     on_ready: Callable[[EngineInfo], None],
 ) -> Router:
+    edge = Edge.of(params)
     tokenizer, template = await asyncio.to_thread(_load_text, path, params["chat_template"])
     formats = _choose_formats(template, params)
     channel = EngineChannel(target, tokenizer.sha256, on_ready=on_ready)
@@ -234,6 +237,7 @@ async def _router(
         grpc_port=params["grpc_port"],
         max_body_bytes=params["max_body_bytes"],
         shutdown_timeout=params["shutdown_timeout"],
+        edge=edge,
     )
     router = Router(config, ServedModel(channel, tokenizer, template, formats), channel)
     stack.push_async_callback(router.close)

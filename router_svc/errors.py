@@ -66,11 +66,23 @@ class ErrorKind(enum.Enum):
         "invalid_request_error",
         "This path does not answer this HTTP method.",
     )
+    REQUEST_TIMEOUT = (
+        408,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "timeout_error",
+        "The request did not arrive in time.",
+    )
     REQUEST_TOO_LARGE = (
         413,
         grpc.StatusCode.INVALID_ARGUMENT,
         "invalid_request_error",
         "The request is too large.",
+    )
+    URI_TOO_LONG = (
+        414,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "invalid_request_error",
+        "The address is too long.",
     )
     UNSUPPORTED_MEDIA_TYPE = (
         415,
@@ -89,6 +101,12 @@ class ErrorKind(enum.Enum):
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         "rate_limit_error",
         "The server is at its limit; try again later.",
+    )
+    HEADERS_TOO_LARGE = (
+        431,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "invalid_request_error",
+        "The request's headers are too large.",
     )
     CANCELLED = (
         499,
@@ -127,9 +145,10 @@ class ErrorKind(enum.Enum):
     @property
     def is_clients_fault(self) -> bool:
         """Whether the client must change its request; repeating it would fail again."""
-        return self.http_status < 500 and self not in (ErrorKind.RATE_LIMITED, ErrorKind.CANCELLED)
+        return self.http_status < 500 and self not in _NOBODYS_FAULT
 
 
+_NOBODYS_FAULT = (ErrorKind.REQUEST_TIMEOUT, ErrorKind.RATE_LIMITED, ErrorKind.CANCELLED)
 _RETRIED_LATER = (ErrorKind.RATE_LIMITED, ErrorKind.UNAVAILABLE)
 
 # Where several kinds share a code, the code alone tells the first of them.
@@ -188,7 +207,9 @@ class ApiError(Exception):
         }
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """HTTP headers that say when to retry, in whole seconds and in milliseconds."""
+        """HTTP headers: when to retry, in whole seconds and in milliseconds, or what is lacking."""
+        if self.kind is ErrorKind.UNAUTHENTICATED:
+            return [(b"www-authenticate", b"Bearer")]
         if self.retry_after is None:
             return []
         seconds = min(max(self.retry_after, 0.0), _MAX_RETRY_SECONDS)

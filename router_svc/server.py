@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import grpc
@@ -16,8 +16,12 @@ from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from router_svc.auth.rpc import KeyInterceptor
+from router_svc.edge import Edge
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.http.app import build_app
+from router_svc.http.exchange import HttpSettings
+from router_svc.http.protocol import LimitedProtocol
 from router_svc.metrics import RouterMetrics
 from router_svc.ops import ops_routes
 from router_svc.services import public_services
@@ -51,6 +55,7 @@ class RouterConfig:
     grpc_port: int
     max_body_bytes: int
     shutdown_timeout: float
+    edge: Edge = field(default_factory=Edge)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -87,15 +92,19 @@ class Router:
         self._grpc = await self._start_grpc()
         app = build_app(
             self._services,
+            settings=HttpSettings(
+                body_cap=self._config.max_body_bytes, body_seconds=self._config.edge.body_timeout
+            ),
             extra_routes=ops_routes(self, self._engine, self._metrics.registry),
-            body_cap=self._config.max_body_bytes,
+            cors=self._config.edge.cors,
+            middleware=self._config.edge.middleware(),
             on_answer=self._metrics.count_answer,
         )
         self._http = _Uvicorn(
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=LimitedProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,
@@ -120,7 +129,7 @@ class Router:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        watch = asyncio.create_task(self._follow_health())
+        watch = asyncio.gather(self._follow_health(), self._follow_keys())
         drain = asyncio.create_task(self._drain_grpc())
         try:
             await self._http.serve([self._socket])
@@ -161,7 +170,9 @@ class Router:
         await stopped
 
     async def _start_grpc(self) -> grpc.aio.Server:
+        keyring = self._config.edge.keyring
         server = grpc.aio.server(
+            interceptors=[KeyInterceptor(keyring)] if keyring is not None else [],
             options=[
                 ("grpc.max_receive_message_length", self._config.max_body_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -169,7 +180,7 @@ class Router:
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
         )
         names = [service.full_name for service in self._services]
         for service in self._services:
@@ -186,6 +197,10 @@ class Router:
             raise OSError(f"cannot listen on {address} for gRPC") from error
         await server.start()
         return server
+
+    async def _follow_keys(self) -> None:
+        if self._config.edge.keyring is not None:
+            await self._config.edge.keyring.follow()
 
     async def _follow_health(self) -> None:
         shown: bool | None = None

@@ -37,7 +37,7 @@ _ERROR_SCHEMA = {
 
 # 499 is never seen by the client that caused it; 405 is no answer of an operation in the document.
 _UNDOCUMENTED = {405, 499}
-_BODY_ONLY = {413, 415, 422}
+_BODY_ONLY = {408, 413, 415, 422}
 
 
 def emit_openapi(files: list[File]) -> str:

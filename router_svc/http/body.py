@@ -1,5 +1,7 @@
 """Reads a JSON body: capped before it is buffered, checked before it is parsed."""
 
+import asyncio
+
 import orjson
 from starlette.datastructures import Headers
 from starlette.types import Receive
@@ -12,11 +14,14 @@ class ClientDisconnectedError(Exception):
     """The client went away; nobody is left to answer."""
 
 
-async def read_object(headers: Headers, receive: Receive, cap: int) -> dict[str, object]:
-    """The body's JSON object, of at most `cap` bytes.
+async def read_object(
+    headers: Headers, receive: Receive, cap: int, seconds: float
+) -> dict[str, object]:
+    """The body's JSON object, of at most `cap` bytes, which has to arrive within so many seconds.
 
     Raises ApiError: 415 for another content type or an encoding, 413 beyond the cap (by the
-    announced length if there is one, so nothing is read), 400 for what is not a JSON object.
+    announced length if there is one, so nothing is read), 408 for a body that takes too long, 400
+    for what is not a JSON object.
     """
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -29,7 +34,14 @@ async def read_object(headers: Headers, receive: Receive, cap: int) -> dict[str,
     # The server has checked that a content length is a number.
     if announced.isascii() and announced.isdecimal() and int(announced) > cap:
         raise _too_large(cap)
-    return parse_object(await _read(receive, cap))
+    try:
+        async with asyncio.timeout(seconds):
+            body = await _read(receive, cap)
+    except TimeoutError:
+        raise ApiError(
+            ErrorKind.REQUEST_TIMEOUT, f"The body did not arrive within {seconds:g} seconds."
+        ) from None
+    return parse_object(body)
 
 
 def parse_object(body: bytes) -> dict[str, object]:

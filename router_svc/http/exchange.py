@@ -21,14 +21,18 @@ _logger = logging.getLogger(__name__)
 
 DEFAULT_BODY_CAP = 32 * 1024 * 1024
 DEFAULT_PING_SECONDS = 15.0
+DEFAULT_BODY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Largest body in bytes, and the seconds of silence after which a stream gets a ping."""
+    """Largest body in bytes, the seconds it may take to arrive, and the seconds of silence after
+    which a stream gets a ping.
+    """
 
     body_cap: int = DEFAULT_BODY_CAP
     ping_seconds: float = DEFAULT_PING_SECONDS
+    body_seconds: float = DEFAULT_BODY_SECONDS
 
 
 class Exchange:
@@ -48,8 +52,10 @@ class Exchange:
         )
 
     async def body(self) -> dict[str, object]:
-        """The body's JSON object; raises ApiError 400, 413 or 415."""
-        return await read_object(self._headers, self._receive, self._settings.body_cap)
+        """The body's JSON object; raises ApiError 400, 408, 413 or 415."""
+        return await read_object(
+            self._headers, self._receive, self._settings.body_cap, self._settings.body_seconds
+        )
 
     def path_value(self, name: str) -> str:
         """What the end of the path holds, percent-decoded."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from grpc import aio
 
+from router_svc.auth.rpc import tenant_of_call
 from router_svc.call_context import CallContext
 from router_svc.errors import ApiError, ErrorKind, abort
 from router_svc.http import headers
@@ -63,7 +64,7 @@ async def stream(
 
 
 def read_context(context: _Context) -> CallContext:
-    """Request id, trace context and deadline of a gRPC call."""
+    """Request id, trace context, deadline and tenant of a gRPC call."""
     metadata = {
         str(key): value
         for key, value in context.invocation_metadata() or ()
@@ -74,4 +75,5 @@ def read_context(context: _Context) -> CallContext:
         request_id=headers.request_id(metadata.get(headers.REQUEST_ID, "")),
         traceparent=headers.traceparent(metadata.get(headers.TRACEPARENT, "")),
         deadline=None if remaining is None else time.monotonic() + remaining,
+        tenant=tenant_of_call.get(),
     )

@@ -25,6 +25,7 @@ PACKAGE_BUDGETS = {
     "engine_svc/loader": 1500,
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
     "router_svc": 2600,
+    "router_svc/auth": 400,
     "router_svc/api": 1000,
     "router_svc/http": 1600,  # with the edge: keys, caps, deadlines of bodies
     "router_svc/text": 2000,  # four tokeniser formats and a sandbox that user text cannot leave

@@ -27,7 +27,10 @@ def received(error: ApiError) -> ApiError:
 def test_every_http_status_of_the_surface_has_a_kind() -> None:
     known = {kind.http_status for kind in ErrorKind}
 
-    assert known == {400, 401, 403, 404, 405, 413, 415, 422, 429, 499, 500, 501, 503, 504}
+    assert known == {
+        *(400, 401, 403, 404, 405, 408, 413, 414, 415, 422, 429, 431, 499),
+        *(500, 501, 503, 504),
+    }
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))
@@ -42,7 +45,10 @@ def test_every_grpc_code_becomes_an_error_with_a_safe_message(code: grpc.StatusC
 def test_a_kind_survives_grpc_unless_it_is_about_http_alone(kind: ErrorKind) -> None:
     about_http = (
         ErrorKind.METHOD_NOT_ALLOWED,
+        ErrorKind.REQUEST_TIMEOUT,
         ErrorKind.REQUEST_TOO_LARGE,
+        ErrorKind.URI_TOO_LONG,
+        ErrorKind.HEADERS_TOO_LARGE,
         ErrorKind.UNSUPPORTED_MEDIA_TYPE,
         ErrorKind.UNPROCESSABLE,
     )

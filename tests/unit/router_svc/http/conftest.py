@@ -14,8 +14,9 @@ from serving import served
 
 from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
+from router_svc.http.exchange import HttpSettings
 
-BODY_CAP = 1024 * 1024
+SETTINGS = HttpSettings(body_cap=1024 * 1024, ping_seconds=0.05, body_seconds=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +28,7 @@ def handler() -> FakeInference:
 @pytest.fixture(scope="module")
 def http(handler: FakeInference) -> Iterator[httpx.Client]:
     """A client of the whole application with the fake handler."""
-    with served(
-        build_app([inference_service(handler)], body_cap=BODY_CAP, ping_seconds=0.05)
-    ) as client:
+    with served(build_app([inference_service(handler)], settings=SETTINGS)) as client:
         yield client
 
 

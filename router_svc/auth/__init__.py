@@ -1,0 +1,1 @@
+"""API keys: who may call, over HTTP and gRPC, and as which tenant."""
