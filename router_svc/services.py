@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from router_svc.api.embeddings_handler import Embeddings
 from router_svc.api.handler import Inference
+from router_svc.api.messages.handler import Messages
 from router_svc.api.responses.handler import Responses
 from router_svc.gen.embeddings_service import embeddings_service
 from router_svc.gen.inference_service import inference_service
+from router_svc.gen.messages_service import messages_service
 from router_svc.gen.responses_service import responses_service
 
 if TYPE_CHECKING:
@@ -22,5 +24,6 @@ def public_services(model: ServedModel, metrics: RouterMetrics) -> list[Service]
     return [
         inference_service(Inference(model, metrics)),
         embeddings_service(Embeddings(model, metrics)),
+        messages_service(Messages(model, metrics)),
         responses_service(Responses(model, metrics)),
     ]
