@@ -149,6 +149,7 @@ class EngineChannel:
         self._encoder_calls = EncoderCalls()
         self._ids = itertools.count(1)
         self._outbox: asyncio.Queue[pb.SessionRequest] | None = None
+        self._connected = False
         self._serving = False  # what the engine's health service said last
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[None] | None = None
@@ -157,7 +158,7 @@ class EngineChannel:
     def ready(self) -> bool:
         """Whether requests can be submitted now: connected, and the engine is neither draining nor
         stuck."""
-        return self._outbox is not None and self._serving
+        return self._connected and self._serving
 
     @property
     def num_in_flight(self) -> int:
@@ -197,7 +198,7 @@ class EngineChannel:
         self, request: EncoderRequest, inputs: Iterable[EncoderInput]
     ) -> list[Sequence[float]]:
         """One vector an input, in their order; see `EncoderCalls.run`."""
-        if self._channel is None or self._outbox is None:
+        if self._channel is None or not self._connected:
             raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
         return await self._encoder_calls.run(self._channel, request, inputs, self._tokenizer_sha256)
 
@@ -234,9 +235,9 @@ class EngineChannel:
             try:
                 async with grpc.aio.insecure_channel(self.target, _CHANNEL_OPTIONS) as channel:
                     self._channel = channel
-                    await self._load_info(channel)
+                    self.info = await self._load_info(channel)
                     failures = 0
-                    await self._run_session(channel)
+                    await self._serve(channel, self.info)
                 log.warning("engine %s closed the session", self.target)
             except grpc.aio.AioRpcError as error:
                 if failures == 0 and self.info is not None:
@@ -248,11 +249,12 @@ class EngineChannel:
             finally:
                 self._channel = None
                 self._outbox = None
+                self._connected = False
                 self.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
             failures += 1
 
-    async def _load_info(self, channel: grpc.aio.Channel) -> None:
+    async def _load_info(self, channel: grpc.aio.Channel) -> EngineInfo:
         stub = engine_pb2_grpc.EngineStub(channel)
         answer = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5.0)
         if answer.tokenizer_sha256 != self._tokenizer_sha256:
@@ -261,7 +263,7 @@ class EngineChannel:
                 f" the router's has {self._tokenizer_sha256}"
             )
         self._defaults = answer.default_sampling
-        self.info = EngineInfo(
+        return EngineInfo(
             served_names=tuple(answer.served_names),
             source=answer.source,
             max_model_len=answer.max_model_len,
@@ -276,7 +278,26 @@ class EngineChannel:
             num_labels=answer.num_labels,
         )
 
-    async def _run_session(self, channel: grpc.aio.Channel) -> None:
+    async def _serve(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
+        """Lets requests through until the connection breaks."""
+        health = asyncio.create_task(self._follow_health(channel))
+        try:
+            if info.generates:
+                await self._run_session(channel, info)
+            else:  # without a session, the health service's stream shows when the engine is gone
+                self._admit(info)
+                await health
+        finally:
+            health.cancel()
+            await asyncio.gather(health, return_exceptions=True)
+
+    def _admit(self, info: EngineInfo) -> None:
+        self._serving = True
+        self._connected = True
+        if self._on_ready is not None:
+            self._on_ready(info)
+
+    async def _run_session(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
         outbox: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
 
         async def frames() -> AsyncIterator[pb.SessionRequest]:
@@ -285,18 +306,13 @@ class EngineChannel:
 
         call = engine_pb2_grpc.EngineStub(channel).Session(frames())
         self._outbox = outbox
-        self._serving = True
-        health = asyncio.create_task(self._follow_health(channel))
-        if self._on_ready is not None and self.info is not None:
-            self._on_ready(self.info)
+        self._admit(info)
         try:
             async for message in call:
                 self._dispatch_runs(message.token_runs)
                 for event in message.events:
                     self._dispatch(event)
         finally:
-            health.cancel()
-            await asyncio.gather(health, return_exceptions=True)
             call.cancel()
 
     async def _follow_health(self, channel: grpc.aio.Channel) -> None:
