@@ -29,6 +29,8 @@ from router_svc.services import public_services
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from starlette.applications import Starlette
+
     from router_svc.engine_channel import EngineChannel
     from router_svc.served_model import ServedModel
 
@@ -79,6 +81,7 @@ class Router:
         self._drain_begun = asyncio.Event()
         self._socket: socket.socket | None = None
         self._http: _Uvicorn | None = None
+        self.app: Starlette | None = None
         self._grpc: grpc.aio.Server | None = None
 
     @property
@@ -90,7 +93,7 @@ class Router:
         """Listens on both ports. Raises OSError when one is taken."""
         self._socket = _listen(self._config.host, self._config.port)
         self._grpc = await self._start_grpc()
-        app = build_app(
+        self.app = build_app(
             self._services,
             settings=HttpSettings(
                 body_cap=self._config.max_body_bytes, body_seconds=self._config.edge.body_timeout
@@ -102,7 +105,7 @@ class Router:
         )
         self._http = _Uvicorn(
             uvicorn.Config(
-                app,
+                self.app,
                 loop="none",
                 http=LimitedProtocol,
                 ws="none",

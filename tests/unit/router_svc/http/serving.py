@@ -12,9 +12,9 @@ from router_svc.http.protocol import LimitedProtocol
 
 
 @contextmanager
-def served(app: Any) -> Iterator[httpx.Client]:
+def served(app: Any, protocol: type[LimitedProtocol] = LimitedProtocol) -> Iterator[httpx.Client]:
     """A client of the application on a real port, served the way Octavo serves it."""
-    config = uvicorn.Config(app, port=0, log_level="critical", http=LimitedProtocol, loop="uvloop")
+    config = uvicorn.Config(app, port=0, log_level="critical", http=protocol, loop="uvloop")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
