@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as chat_pb
 
 from router_svc.api import params
-from router_svc.parsing.parts import Content, Reasoning
+from router_svc.parsing.parts import Content, ToolCallStart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,20 +60,30 @@ def of_parts(
     A part's tokens are found by their bytes; where these are not the text's own, as in a cut
     character, a part gets all that are left. Only content is asked for, so only it gets entries.
     """
-    if len(parts) == 1:
-        return [tokens if isinstance(parts[0], Content) else ()]
     joined = b"".join(bytes(token.bytes) for token in tokens)
     ends = list(accumulate(len(token.bytes) for token in tokens))
     found: list[Sequence[chat_pb.TokenLogprob]] = []
     first, at = 0, 0  # of the tokens and the bytes that are left
     for part in parts:
         last = first
-        if isinstance(part, Content | Reasoning):
-            text = part.text.encode()
-            begin = joined.find(text, at)
-            at = len(joined) if begin < 0 else begin + len(text)
-            first = max(first, bisect_right(ends, begin)) if begin >= 0 else first
-            last = max(first, min(bisect_left(ends, at) + 1, len(tokens)))
+        if not isinstance(part, ToolCallStart) and (text := part.text.encode()):
+            begin = _find(joined, text, at, is_last=part is parts[-1])
+            if begin < 0:
+                at, last = len(joined), len(tokens)
+            else:
+                at = begin + len(text)
+                first = max(first, bisect_right(ends, begin))
+                last = max(first, bisect_left(ends, at) + 1)
         found.append(tokens[first:last] if isinstance(part, Content) else ())
         first = last
     return found
+
+
+def _find(joined: bytes, text: bytes, at: int, *, is_last: bool) -> int:
+    """Where the text is. Markup is before or after it, and may have the same letters."""
+    if joined.startswith(text, at):
+        return at
+    suffix = len(joined) - len(text)
+    if is_last and suffix >= at and joined.endswith(text):
+        return suffix
+    return joined.find(text, at)

@@ -34,9 +34,12 @@ START = ToolCallStart(0, "call_a", "f")
             [["Hi", ".\n"], [], []],
         ),
         ([START, Content("é")], ["x", "é"], [[], ["é"]]),
+        ([Content("k")], ["</think>", "k"], [["k"]]),
+        ([Content("t")], ["t", "<tool_call>"], [["t"]]),
+        ([Content("")], ["<tool_call>"], [[]]),
         ([Reasoning("a"), Content("a")], ["a", "|", "a"], [[], ["a"]]),
         ([Reasoning("a"), Content("b")], ["ab"], [[], []]),
-        ([START, Content("\ufffd")], ["x", "y"], [[], ["x", "y"]]),
+        ([Content("\ufffd")], ["x", "y"], [["x", "y"]]),
         ([Content("a"), START], [], [[], []]),
     ],
 )
