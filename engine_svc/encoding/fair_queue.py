@@ -29,23 +29,16 @@ class FairQueue:
         self._heap: list[tuple[int, int, int]] = []  # priority, tag, key; stale where the key is
         self._served: dict[int, int] = {}  # by priority: the tag that was served last
         self._num_inputs = 0
-        self._num_tokens = 0
 
     @property
     def num_inputs(self) -> int:
         """Inputs that wait."""
         return self._num_inputs
 
-    @property
-    def num_tokens(self) -> int:
-        """Their tokens."""
-        return self._num_tokens
-
     def add(self, call: EncoderCall) -> None:
         """Lets a call wait; keys rise with arrival and are never used again."""
         self._calls[call.key] = call
         self._num_inputs += len(call.inputs)
-        self._num_tokens += sum(len(item.token_ids) for item in call.inputs)
         heappush(self._heap, (call.priority, self._served.get(call.priority, 0), call.key))
 
     def remove(self, key: int) -> None:
@@ -53,8 +46,6 @@ class FairQueue:
         call = self._calls.pop(key, None)
         if call is not None:
             self._num_inputs -= call.num_waiting
-            left = call.inputs[call.num_scheduled :]
-            self._num_tokens -= sum(len(item.token_ids) for item in left)
 
     def take(self, max_tokens: int, max_inputs: int) -> list[ScheduledInput]:
         """The inputs of the next step, at least one if any waits.
@@ -77,7 +68,6 @@ class FairQueue:
             call.num_scheduled += 1
             room -= size
             self._num_inputs -= 1
-            self._num_tokens -= size
             self._served[priority] = tag
             if call.num_waiting:
                 heappush(self._heap, (priority, tag + size, key))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from engine_svc.encoding.fair_queue import FairQueue
-from engine_svc.engine import Load, Stop, WorkerLostError
+from engine_svc.engine import Stop, WorkerLostError
 from engine_svc.scheduling.deadlines import Deadlines
 from kernels.encoder import EncoderInputs
 
@@ -94,7 +94,7 @@ class EncoderLoop:
         self._step_seconds = 0.0
         # When the turn that is under way, or due, began; None while idle.
         self._busy_since: float | None = None
-        self._load = Load()
+        self._num_running = 0
 
     def start(
         self, publish: Callable[[EncoderReport], object], on_fatal: Callable[[], object]
@@ -117,9 +117,14 @@ class EncoderLoop:
         return not self._thread.is_alive()
 
     @property
-    def load(self) -> Load:
-        """The state as of the step that runs, or else the last one."""
-        return self._load
+    def num_running(self) -> int:
+        """Inputs of the step that is being computed."""
+        return self._num_running
+
+    @property
+    def step_seconds(self) -> float:
+        """Smoothed duration of a step."""
+        return self._step_seconds
 
     def pending_seconds(self) -> float:
         """How long the present turn has been under way; 0 while idle, however long that lasts."""
@@ -145,7 +150,7 @@ class EncoderLoop:
         step = self._waiting.take(self._max_step_tokens, self._max_step_inputs)
         if step:
             self._compute(step, report)
-        self._load = self._measure(())
+        self._num_running = 0
         report.at = self._clock()
         self._publish(report)
         if not self._waiting.num_inputs:
@@ -186,7 +191,7 @@ class EncoderLoop:
         for scheduled in step:
             if scheduled.call.first_scheduled_at is None:
                 scheduled.call.first_scheduled_at = start
-        self._load = self._measure(step)
+        self._num_running = len(step)
         inputs = _step_inputs(step)
         try:
             vectors = self._encoder.encode(inputs)
@@ -215,15 +220,6 @@ class EncoderLoop:
     def _fail(self, key: int, message: str, report: EncoderReport) -> None:
         self._forget(key)
         report.failed.append((key, message))
-
-    def _measure(self, step: Sequence[ScheduledInput]) -> Load:
-        in_step = sum(len(scheduled.input.token_ids) for scheduled in step)
-        return Load(
-            num_running=len(step),
-            num_waiting=self._waiting.num_inputs,
-            num_uncomputed_tokens=self._waiting.num_tokens + in_step,
-            step_seconds=self._step_seconds,
-        )
 
 
 def _step_inputs(step: Sequence[ScheduledInput]) -> EncoderInputs:

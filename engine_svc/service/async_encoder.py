@@ -17,7 +17,7 @@ from google.rpc.code_pb2 import Code
 
 from engine_svc.encoding.call import EncoderCall
 from engine_svc.encoding.loop import CancelCall, SubmitCall
-from engine_svc.engine import Stop
+from engine_svc.engine import Load, Stop
 from engine_svc.service import errors
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from engine_svc.encoding.call import EncoderInput
     from engine_svc.encoding.loop import EncoderLoop, EncoderReport
-    from engine_svc.engine import Load
     from engine_svc.service.metrics import EngineMetrics
     from kernels.backend import Float32s
 
@@ -93,8 +92,14 @@ class AsyncEncoder:
 
     @property
     def load(self) -> Load:
-        """The loop's state."""
-        return self._loop.load
+        """What runs is the step's inputs; what waits is all else that was submitted."""
+        running = self._loop.num_running
+        return Load(
+            num_running=running,
+            num_waiting=max(0, self._num_inputs - running),
+            num_uncomputed_tokens=self._num_tokens,
+            step_seconds=self._loop.step_seconds,
+        )
 
     @property
     def num_live_inputs(self) -> int:
@@ -177,9 +182,8 @@ class AsyncEncoder:
 
     def _retry_seconds(self) -> float:
         """When about half of what is alive will have been computed."""
-        load = self._loop.load
-        steps = self._num_inputs / max(1, load.num_running)
-        return min(max(load.step_seconds * steps / 2, 0.5), 30.0)
+        steps = self._num_inputs / max(1, self._loop.num_running)
+        return min(max(self._loop.step_seconds * steps / 2, 0.5), 30.0)
 
     def _deliver(self, report: EncoderReport) -> None:
         if report.num_step_tokens:

@@ -31,6 +31,7 @@ from octavo.engine.v1 import (
 from engine_svc.encoder_startup import LoadedEncoder
 from engine_svc.encoding.loop import EncoderLoop
 from engine_svc.engine import Engine
+from engine_svc.service.admission import Admission
 from engine_svc.service.async_encoder import AsyncEncoder
 from engine_svc.service.async_engine import AsyncEngine
 from engine_svc.service.encoder_servicer import EncoderServicer
@@ -247,10 +248,8 @@ def _generator_parts(
     )
     servicer = EngineServicer(
         engine,
-        metrics,
-        loaded.limits,
+        Admission(loaded.limits, _seed_source(policy.seed), loaded.grammars, metrics),
         info,
-        _seed_source(policy.seed),
         options.max_unsent_tokens,
     )
     return metrics, engine, servicer
@@ -264,7 +263,7 @@ def _encoder_parts(
         max_step_tokens=loaded.max_step_tokens,
         max_step_inputs=batch.max_num_seqs,
     )
-    metrics = _metrics(loaded.model_info, lambda: loop.load)
+    metrics = _metrics(loaded.model_info, lambda: engine.load)
     engine = AsyncEncoder(
         loop,
         metrics,

@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 from octavo.flags import engine_options, process_options
 
-from engine_svc.config import settings_from
+from engine_svc import encoder_startup
+from engine_svc.config import Settings, settings_from
+from engine_svc.encoder_startup import LoadedEncoder
 from engine_svc.progress import StartupPrinter
 from engine_svc.sampling_params import SamplingParams
 from engine_svc.scheduling.request import Request
@@ -21,8 +23,16 @@ _keys = itertools.count()
 
 def load(model: Path, *args: str) -> LoadedEngine:
     """The engine that `octavo engine MODEL ARGS` would run."""
-    params = _FLAGS.make_context("engine", list(args)).params
-    return load_engine(settings_from(model, params), StartupPrinter())
+    return load_engine(_settings(model, args), StartupPrinter())
+
+
+def load_encoder(model: Path, *args: str) -> LoadedEncoder:
+    """The same for a model that embeds or scores."""
+    return encoder_startup.load_encoder(_settings(model, args), StartupPrinter())
+
+
+def _settings(model: Path, args: Sequence[str]) -> Settings:
+    return settings_from(model, _FLAGS.make_context("engine", list(args)).params)
 
 
 def greedy_tokens(

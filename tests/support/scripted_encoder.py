@@ -1,76 +1,51 @@
-"""An engine whose encoder counts words: embeddings and scores that a reader can work out by hand.
-
-embedding     how often each of the words of `word_pieces` occurs
-score         how many tokens of the second segment also stand in the first, special ones aside
-"""
+"""An encoder whose results are plain to see and whose steps a test can hold up or make fail."""
 
 from __future__ import annotations
 
-import asyncio
+import threading
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from octavo.engine.v1 import engine_pb2 as pb
-from octavo.engine.v1 import engine_pb2_grpc
+import numpy as np
 
-from tests.support.word_pieces import SPECIAL, WORDS
+from kernels.encoder import EncoderInputs
 
 
-class ScriptedEncoder(engine_pb2_grpc.EngineServicer):
-    """Answers Embed; `calls` has every request, `hang` keeps it from answering."""
+class ScriptedEncoder:
+    """Gives [sum of the token ids, tokens, tokens of type 1] for each input.
 
-    def __init__(self, tokenizer_sha256: str, **info: object) -> None:
-        self.info = pb.GetModelInfoResponse(
-            served_names=["encoder"],
-            tokenizer_sha256=tokenizer_sha256,
-            vocab_size=len(SPECIAL) + len(WORDS),
-            **({"max_model_len": 12, "embedding_size": len(WORDS)} | info),  # type: ignore[arg-type]
-        )
-        self.calls: list[pb.EmbedRequest] = []
-        self.hang = False
-        self.started = asyncio.Event()
-        self.cancelled = asyncio.Event()
-        self.refusal: grpc.Status | None = None
+    While it is held, a step waits for `release`; a step with the token `POISON` fails, and an input
+    with `NAN` gives what is not finite.
+    """
 
-    async def GetModelInfo(self, request, context):  # noqa: N802 - gRPC's name
-        return self.info
+    POISON = 13
+    NAN = 14
+    weight_bytes = 0
 
-    async def Session(self, requests, context):  # noqa: N802 - gRPC's name
-        async for _ in requests:
-            yield pb.SessionResponse()
+    def __init__(self) -> None:
+        self.steps: list[list[list[int]]] = []  # token ids of the inputs of each step
+        self.entered = threading.Semaphore(0)  # one for each step that has begun
+        self._go = threading.Event()
+        self._go.set()
 
-    async def Embed(self, request, context):  # noqa: N802 - gRPC's name
-        self.calls.append(request)
-        self.started.set()
-        if self.hang:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.cancelled.set()
-        if self.refusal is not None:
-            await context.abort_with_status(self.refusal)
-        values = _embedding if request.task == pb.EMBED_TASK_EMBEDDING else _score
-        vectors = [pb.EmbedVector(values=values(one)) for one in request.inputs]
-        return pb.EmbedResponse(vectors=vectors)
+    def hold(self) -> None:
+        """Has steps wait from now on."""
+        self._go.clear()
 
+    def release(self) -> None:
+        """Lets them go on."""
+        self._go.set()
 
-def _embedding(given: pb.EmbedInput) -> list[float]:
-    return [float(list(given.token_ids).count(len(SPECIAL) + i)) for i in range(len(WORDS))]
-
-
-def _score(given: pb.EmbedInput) -> list[float]:
-    first = set(given.token_ids[: given.first_segment_tokens])
-    second = given.token_ids[given.first_segment_tokens :]
-    return [float(sum(i in first for i in second if i >= len(SPECIAL)))]
-
-
-async def serve_encoder(engine: ScriptedEncoder) -> tuple[grpc.aio.Server, str]:
-    """A server with the engine, ready, and its address."""
-    server = grpc.aio.server()
-    engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
-    servicer = health.aio.HealthServicer()
-    await servicer.set("octavo.engine.v1.Engine", health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    return server, f"127.0.0.1:{port}"
+    def encode(self, inputs: EncoderInputs) -> np.ndarray:
+        """One step."""
+        bounds = inputs.input_starts[1:-1]
+        parts = np.split(inputs.token_ids, bounds)
+        self.steps.append([part.tolist() for part in parts])
+        self.entered.release()
+        self._go.wait()
+        if self.POISON in inputs.token_ids:
+            raise RuntimeError("this step is to fail")
+        types = np.split(inputs.token_types, bounds)
+        rows = [
+            (np.nan if self.NAN in part else part.sum(), len(part), kinds.sum())
+            for part, kinds in zip(parts, types, strict=True)
+        ]
+        return np.array(rows, dtype=np.float32)
