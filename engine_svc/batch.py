@@ -75,6 +75,7 @@ class SampledToken:
     key: int
     token_id: int
     logprobs: TokenLogprobs | None
+    ends: bool = False  # with it the output is complete by its grammar
 
 
 @dataclass(frozen=True, slots=True)

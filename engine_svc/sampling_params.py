@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine_svc.constraints.grammar import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +14,7 @@ class SamplingParams:
     """Neutral values are the defaults, so a field is off unless a request sets it.
 
     Logits pass, in this order: allowed_token_ids, logit_bias, repetition, frequency and presence
-    penalty, minimum length, bad_words, temperature, top_k, top_p, min_p.
+    penalty, minimum length, bad_words, grammar, temperature, top_k, top_p, min_p.
     """
 
     temperature: float = 1.0  # 0 is greedy
@@ -29,6 +33,7 @@ class SamplingParams:
     stop_token_ids: frozenset[int] = frozenset()
     eos_token_ids: frozenset[int] = frozenset()  # the model's; empty with ignore_eos
     masked_until_min_tokens: frozenset[int] = frozenset()  # all that could end it too early
+    grammar: Grammar | None = None  # that the output follows, whatever else is asked for
     logprobs: int | None = None  # top entries per output position
     prompt_logprobs: int | None = None  # top entries per prompt position
     prompt_logprobs_from: int = 0

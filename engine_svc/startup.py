@@ -18,6 +18,7 @@ from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.backends import choose_backend, has_kernels
 from engine_svc.config import ConfigError
+from engine_svc.constraints.compiler import GrammarCompiler
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
     MemoryPlan,
@@ -62,6 +63,7 @@ class LoadedEngine:
     executor: Executor
     limits: RequestLimits
     model_info: pb.GetModelInfoResponse
+    grammars: GrammarCompiler
 
 
 def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
@@ -145,6 +147,7 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         executor=LocalExecutor(runner),
         limits=limits,
         model_info=_model_info(settings, opened, plan, limits, summary),
+        grammars=GrammarCompiler(settings.model.path, opened.spec.vocab_size, opened.eos_token_ids),
     )
 
 

@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from kernels.spec import DecoderSpec
 
     Int32s: TypeAlias = npt.NDArray[np.int32]
+    UInt32s: TypeAlias = npt.NDArray[np.uint32]
     Float32s: TypeAlias = npt.NDArray[np.float32]
     Float64s: TypeAlias = npt.NDArray[np.float64]
 
 OnProgress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
 
-NOT_FINITE = -1  # in place of a token, where a logit of its row is NaN or infinite
+# In place of a token, where a logit of its row is NaN or infinite, or its mask allows none.
+NOT_FINITE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,10 @@ class WeightSource(Protocol):
 class PickInputs:
     """Rows that one token each is picked from, and how; see `kernels.reference.sampling`.
 
-    All arrays are [num_picks]. Rows whose logits are first edited go through `logits_rows` instead.
+    Arrays are [num_picks]. Rows whose logits are first edited go through `logits_rows` instead.
+
+    Masks allow a row some tokens only: token t if bit t % 32 of word t // 32 is set. They narrow
+    what is picked from, and come before all else; a row without one may give any token.
     """
 
     rows: Int32s
@@ -105,6 +110,8 @@ class PickInputs:
     top_p: Float64s
     min_p: Float64s
     draw: Float64s  # uniform in [0, 1); unused at temperature 0
+    masks: UInt32s | None = None  # [num_masks, ceil(vocab_size / 32)], C-contiguous; None has none
+    mask_of: Int32s | None = None  # each row's mask, or -1; None with `masks`
 
 
 @dataclass(frozen=True, slots=True)

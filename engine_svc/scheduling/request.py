@@ -25,7 +25,7 @@ Stage: TypeAlias = Literal["queue", "prefill", "decode"]
 class FinishReason(Enum):
     """Why a request left the scheduler."""
 
-    STOP = auto()  # an end or stop token, which is the last of the output
+    STOP = auto()  # an end or stop token, which is the last of the output, or the grammar's end
     LENGTH = auto()  # max_tokens, or the context's end
     CANCELLED = auto()
     EXPIRED = auto()  # its deadline passed
@@ -60,6 +60,7 @@ class Request:
     lora: str = ""
     deadline: float | None = None
     group: object = None  # the same object for all choices of one logical request
+    grammar_ended: bool = False  # nothing may follow the output, whatever min_tokens asks for
 
     num_resumed: int = field(init=False)
     num_computed_tokens: int = field(default=0, init=False)
@@ -130,10 +131,12 @@ class Request:
     def reached_limit(self, max_model_len: int) -> tuple[FinishReason, int | None] | None:
         """Why the output may not grow, with the stop token that ended it; None if it may."""
         output, sampling = self.output_token_ids, self.sampling
-        if output and len(output) >= sampling.min_tokens:
+        if output and (self.grammar_ended or len(output) >= sampling.min_tokens):
             last = output[-1]
             if last in sampling.eos_token_ids or last in sampling.stop_token_ids:
                 return FinishReason.STOP, last
+        if self.grammar_ended:
+            return FinishReason.STOP, None
         if self.num_tokens_left(max_model_len) <= 0:
             return FinishReason.LENGTH, None
         return None

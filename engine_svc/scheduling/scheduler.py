@@ -394,4 +394,5 @@ def _append(request: Request, sampled: SampledToken, now: float) -> NewToken:
         request.first_token_at = now
     position = len(request.output_token_ids)
     request.output_token_ids.append(sampled.token_id)
+    request.grammar_ended = request.grammar_ended or sampled.ends
     return NewToken(request.key, sampled.token_id, position, sampled.logprobs)

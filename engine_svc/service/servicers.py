@@ -19,16 +19,15 @@ from octavo.engine.v1 import (
 from engine_svc.service.errors import RequestError, invalid
 from engine_svc.service.output_stream import OutputStream, to_response
 from engine_svc.service.session import Session
-from engine_svc.service.submission import parse_submission
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
-    from engine_svc.service.async_engine import AsyncEngine, LiveRequest
+    from engine_svc.service.admission import Admission
+    from engine_svc.service.async_engine import AsyncEngine
     from engine_svc.service.health import EngineHealth
     from engine_svc.service.metrics import EngineMetrics
     from engine_svc.service.served_engine import ServedEngine
-    from engine_svc.service.submission import RequestLimits
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _STATUS_KEY = "grpc-status-details-bin"  # where google.rpc.Status travels; grpc_status reads it
@@ -50,17 +49,13 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
     def __init__(
         self,
         engine: AsyncEngine,
-        metrics: EngineMetrics,
-        limits: RequestLimits,
+        admission: Admission,
         model_info: engine_pb2.GetModelInfoResponse,
-        draw_seed: Callable[[], int],
         max_unsent_tokens: int,
     ) -> None:
         self._engine = engine
-        self._metrics = metrics
-        self._limits = limits
+        self._admission = admission
         self._model_info = model_info
-        self._draw_seed = draw_seed
         self._max_unsent_tokens = max_unsent_tokens
 
     async def Generate(  # noqa: N802 -- gRPC's name
@@ -74,7 +69,8 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
         try:
-            live = self._submit(request, stream, deadline)
+            submission = await self._admission.prepare(request)
+            live = self._engine.submit(submission, stream, deadline)
         except RequestError as refusal:
             await abort(context, refusal)
         try:
@@ -98,7 +94,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[engine_pb2.SessionResponse]:
         """Many requests; ending the call aborts all that are left."""
-        session = Session(self._engine, self._submit, self._max_unsent_tokens)
+        session = Session(self._engine, self._admission, self._max_unsent_tokens)
         reader = asyncio.create_task(session.read(request_iterator))
         closing = asyncio.create_task(self._engine.closing.wait())
         closing.add_done_callback(lambda _: session.wake())
@@ -131,20 +127,6 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
     ) -> engine_pb2.GetModelInfoResponse:
         """The model and the limits, fixed since start-up."""
         return self._model_info
-
-    def _submit(
-        self,
-        request: engine_pb2.GenerateRequest,
-        stream: OutputStream,
-        deadline: float | None = None,
-    ) -> LiveRequest:
-        try:
-            submission = parse_submission(request, self._limits, self._draw_seed)
-        except RequestError as error:
-            invalid = _CODES[error.status.code] is grpc.StatusCode.INVALID_ARGUMENT
-            self._metrics.on_rejected("invalid" if invalid else "expectation")
-            raise
-        return self._engine.submit(submission, stream, deadline)
 
 
 class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):

@@ -8,18 +8,22 @@ larger messages, and no request waits for another's.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from octavo.engine.v1 import engine_pb2 as pb
 
-from engine_svc.service.errors import RequestError, invalid
+from engine_svc.service.errors import RequestError, internal, invalid
 from engine_svc.service.output_stream import OutputStream, TokenRun, to_response
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable
+    from collections.abc import AsyncIterable, AsyncIterator
 
+    from engine_svc.service.admission import Admission
     from engine_svc.service.async_engine import AsyncEngine, LiveRequest
+
+log = logging.getLogger(__name__)
 
 # A message is cut off past this size: large parts (log-probabilities of long prompts) must not add
 # up to more than a message may have.
@@ -30,11 +34,13 @@ _MAX_RUN_BYTES = 30  # beside its tokens
 
 @dataclass(slots=True)
 class _Request:
-    """A request of the stream; `live` is None if it was refused."""
+    """A request of the stream; `live` is None if it was refused, or is being prepared."""
 
     stream: OutputStream
     accepts_token_runs: bool
     live: LiveRequest | None = None
+    preparation: asyncio.Task[None] | None = None
+    cancelled_choices: list[int] = field(default_factory=list)  # before the request was live
 
 
 @dataclass(slots=True)
@@ -68,15 +74,9 @@ class _Runs:
 class Session:
     """Requests of one stream by their stream ids."""
 
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        submit: Callable[[pb.GenerateRequest, OutputStream], LiveRequest],
-        max_unsent_tokens: int,
-    ) -> None:
-        """`submit` checks and starts a request, and raises RequestError if it is refused."""
+    def __init__(self, engine: AsyncEngine, admission: Admission, max_unsent_tokens: int) -> None:
         self._engine = engine
-        self._submit = submit
+        self._admission = admission
         self._max_unsent_tokens = max_unsent_tokens
         self._requests: dict[int, _Request] = {}
         self._unsent: dict[int, None] = {}  # stream ids with events, the longest waiting first
@@ -115,8 +115,7 @@ class Session:
         self._ended = True
         self._wake.set()
         for request in self._requests.values():
-            if request.live is not None:
-                self._engine.cancel(request.live)
+            self._abort(request)
         self._requests.clear()
 
     def _start(self, stream_id: int, submit: pb.GenerateRequest, accepts_token_runs: bool) -> None:
@@ -129,19 +128,47 @@ class Session:
 
         stream = OutputStream(notify, self._max_unsent_tokens)
         request = self._requests[stream_id] = _Request(stream, accepts_token_runs)
+        if submit.HasField("constraint"):
+            request.preparation = asyncio.create_task(self._prepare(request, submit))
+            return
         try:
-            request.live = self._submit(submit, stream)
+            request.live = self._engine.submit(self._admission.check(submit), stream, None)
         except RequestError as error:
             stream.end(error)
 
+    async def _prepare(self, request: _Request, submit: pb.GenerateRequest) -> None:
+        """Starts a request whose constraint has to be compiled first."""
+        try:
+            submission = await self._admission.prepare(submit)
+            request.live = self._engine.submit(submission, request.stream, None)
+        except RequestError as error:
+            request.stream.end(error)
+        except Exception:
+            log.exception("request %s could not be prepared", submit.request_id)
+            request.stream.end(internal())
+        else:
+            for choice in request.cancelled_choices:
+                self._engine.cancel(request.live, choice)
+
     def _cancel(self, stream_id: int, choice: int | None) -> None:
         request = self._requests.get(stream_id)
-        if request is None or request.live is None:
+        if request is None:
             return
-        self._engine.cancel(request.live, choice)
         if choice is None:
-            # The peer has asked for silence: what still waits is not sent.
-            self._drop(stream_id)
+            if self._abort(request):
+                # The peer has asked for silence: what still waits is not sent.
+                self._drop(stream_id)
+        elif request.live is not None:
+            self._engine.cancel(request.live, choice)
+        else:
+            request.cancelled_choices.append(choice)
+
+    def _abort(self, request: _Request) -> bool:
+        """Ends a request that is alive or about to be; False if it was refused."""
+        if request.live is not None:
+            self._engine.cancel(request.live)
+            return True
+        return request.preparation is not None and request.preparation.cancel()
 
     def _drop(self, stream_id: int) -> None:
         self._requests.pop(stream_id, None)

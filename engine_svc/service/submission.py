@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine_svc.constraints.constraint import Constraint
 from engine_svc.sampling_params import SamplingParams
 from engine_svc.scheduling.request import Request
 from engine_svc.service.errors import invalid, mismatch
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from octavo.engine.v1 import engine_pb2 as pb
+
+    from engine_svc.constraints.grammar import Grammar
 
 MAX_CHOICES = 128
 _MAX_LOGIT_BIASES = 1024
@@ -56,6 +59,8 @@ class Submission:
     tenant: str
     cache_salt: str
     timeout: float | None  # seconds from receipt
+    constraint: Constraint | None = None  # to be compiled before the request runs
+    ended_by_grammar: frozenset[int] = frozenset()  # choices whose output so far is complete
 
     @property
     def choices(self) -> list[int]:
@@ -93,6 +98,7 @@ def parse_submission(
         tenant=request.tenant,
         cache_salt=request.cache_salt,
         timeout=_parse_timeout(request),
+        constraint=_parse_constraint(request),
     )
 
 
@@ -109,8 +115,6 @@ def _check_expectations(request: pb.GenerateRequest, limits: RequestLimits) -> N
 def _check_unsupported(request: pb.GenerateRequest, limits: RequestLimits) -> None:
     if request.lora:
         raise invalid("lora", "this engine serves no adapters")
-    if request.HasField("constraint"):
-        raise invalid("constraint", "this engine does not constrain its output")
     if request.priority and not limits.accepts_priority:
         raise invalid("priority", "the engine schedules by arrival (--scheduling-policy fcfs)")
 
@@ -321,6 +325,33 @@ def _parse_timeout(request: pb.GenerateRequest) -> float | None:
     return seconds
 
 
+def _parse_constraint(request: pb.GenerateRequest) -> Constraint | None:
+    if not request.HasField("constraint"):
+        return None
+    kind = request.constraint.WhichOneof("kind")
+    if kind is None:
+        raise invalid("constraint", "needs one of json_schema, regex, choice, ebnf, structural_tag")
+    if kind == "choice":
+        return Constraint(kind, choices=tuple(request.constraint.choice.items))
+    return Constraint(kind, getattr(request.constraint, kind))
+
+
+def constrained(submission: Submission, grammar: Grammar) -> Submission:
+    """The submission with its constraint compiled.
+
+    Raises RequestError where an output to be resumed does not follow the grammar.
+    """
+    ended = set()
+    for choice, tokens in submission.resumed.items():
+        matcher = grammar.new_matcher(tokens)
+        if choice not in submission.finished and matcher.error is not None:
+            raise invalid("resume", f"the output of choice {choice} does not follow the constraint")
+        if matcher.ended:
+            ended.add(choice)
+    sampling = replace(submission.sampling, grammar=grammar)
+    return replace(submission, sampling=sampling, ended_by_grammar=frozenset(ended))
+
+
 def make_requests(
     submission: Submission, first_key: int, *, arrival: float, deadline: float | None, group: object
 ) -> tuple[Request, ...]:
@@ -343,6 +374,7 @@ def make_requests(
             cache_salt=submission.cache_salt,
             deadline=deadline,
             group=group,
+            grammar_ended=choice in submission.ended_by_grammar,
         )
         for index, choice in enumerate(submission.choices)
     )

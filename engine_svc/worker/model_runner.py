@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens
 from engine_svc.worker.input_batch import InputBatch, StepBuffers
 from engine_svc.worker.logprobs import no_logprobs, rows_logprobs, token_logprobs
+from engine_svc.worker.mask_buffer import MaskBuffer
 from engine_svc.worker.sampler import NOT_FINITE, pick_inputs, sample
 from kernels.backend import NOT_FINITE as NO_TOKEN
 
@@ -78,6 +79,7 @@ class ModelRunner:
             max_model_len=max_model_len,
             block_size=block_size,
         )
+        self._masks = MaskBuffer(vocab_size)
         self._half_reported: dict[int, int] = {}  # key to its next prompt position
 
     def execute(self, plan: ScheduledBatch) -> SampledTokens:
@@ -114,22 +116,28 @@ class ModelRunner:
         logits_rows = [last_rows[key] for key in others]
         for prompt in prompts:
             logits_rows += prompt.rows
-        picks = self._pick_inputs(plain, last_rows)
+        picks = self._pick_inputs(plain, last_rows, failed)
         inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers)
         result = self._decoder.step(inputs)
         parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
         tokens = dict(self._picked(plain, result.token_ids.tolist(), failed))
         if others:
             tokens |= self._sampled(others, result.logits[: len(others)], failed)
-        ordered = tuple(token for key in last_rows for token in tokens.get(key, ()))
-        for token in ordered:
-            self._batch.append_token(token.key, token.token_id)
+        ordered = tuple(
+            token for key in last_rows for token in self._recorded(key, tokens.get(key, ()), failed)
+        )
         return SampledTokens(ordered, tuple(parts), tuple(failed.items()), result.cpu_seconds)
 
     def _pick_inputs(
-        self, plain: Sequence[ScheduledChunk], last_rows: dict[int, int]
+        self,
+        plain: Sequence[ScheduledChunk],
+        last_rows: dict[int, int],
+        failed: dict[int, str],
     ) -> PickInputs:
-        """What the decoder picks: a token after the last known one, and after each guess."""
+        """What the decoder picks: a token after the last known one, and after each guess.
+
+        Adds to `failed` whose grammar can say no more.
+        """
         rows: list[int] = []
         states: list[SamplingState] = []
         guessed: list[int] = []
@@ -138,7 +146,36 @@ class ModelRunner:
             rows += range(last_rows[chunk.key] - num_drafts, last_rows[chunk.key] + 1)
             states += [self._batch[chunk.key].sampling] * (num_drafts + 1)
             guessed += range(num_drafts + 1)
-        return pick_inputs(rows, states, guessed)
+        if all(state.matcher is None for state in states):
+            return pick_inputs(rows, states, guessed)
+        return pick_inputs(rows, states, guessed, *self._masks_of(plain, failed))
+
+    def _masks_of(
+        self, plain: Sequence[ScheduledChunk], failed: dict[int, str]
+    ) -> tuple[npt.NDArray[np.uint32], list[int]]:
+        """The masks [num_masks, num_words] of a step, and for each picked row its mask or -1."""
+        sizes = [
+            0 if self._batch[chunk.key].sampling.matcher is None else 1 + len(chunk.draft_token_ids)
+            for chunk in plain
+        ]
+        masks = self._masks.room(sum(sizes))
+        mask_of: list[int] = []
+        start = 0
+        for chunk, size in zip(plain, sizes, strict=True):
+            sampling = self._batch[chunk.key].sampling
+            if sampling.matcher is None:
+                mask_of += [-1] * (1 + len(chunk.draft_token_ids))
+                continue
+            mask_of += range(start, start + size)
+            sampling.matcher.fill_after(
+                chunk.draft_token_ids,
+                masks[start : start + size],
+                may_end=bool(sampling.params.eos_token_ids),
+            )
+            if sampling.matcher.error is not None:
+                failed[chunk.key] = sampling.matcher.error
+            start += size
+        return masks, mask_of
 
     def _take_drafts(self, chunk: ScheduledChunk) -> None:
         if not (chunk.samples and self._batch[chunk.key].sampling.plain):
@@ -216,10 +253,28 @@ class ModelRunner:
             picked = token_ids[start : start + len(chunk.draft_token_ids) + 1]
             start += len(picked)
             if picked[0] == NO_TOKEN:
-                failed[chunk.key] = NOT_FINITE
+                failed.setdefault(chunk.key, NOT_FINITE)
             elif chunk.key not in failed:
                 tokens = _accepted(picked, chunk.draft_token_ids)
                 yield chunk.key, [SampledToken(chunk.key, token_id, None) for token_id in tokens]
+
+    def _recorded(
+        self, key: int, tokens: Sequence[SampledToken], failed: dict[int, str]
+    ) -> Iterator[SampledToken]:
+        """A request's tokens as they are taken note of, up to one that completes its grammar."""
+        for token in tokens:
+            self._batch.append_token(key, token.token_id)
+            matcher = self._batch[key].sampling.matcher
+            if matcher is None:
+                yield token
+            elif matcher.error is not None:
+                failed[key] = matcher.error
+                return
+            elif matcher.ended:
+                yield SampledToken(key, token.token_id, token.logprobs, ends=True)
+                return
+            else:
+                yield token
 
     def _sampled(
         self, keys: Sequence[int], logits: npt.NDArray[np.float32], failed: dict[int, str]

@@ -3,7 +3,8 @@
     plain rows    ─► PickInputs ─────────────► the decoder's step
     other rows    ─► logits ─► edits (logit_edits) ─► draw (kernels.reference.sampling)
 
-Plain rows have neither edits nor log-probabilities to report. Both ways take the same uniform
+Plain rows have neither edits nor log-probabilities to report. A grammar's mask comes last, either
+way: nothing overrules it. Both ways take the same uniform
 number (random_stream) to the same definition: what a request samples depends on its logits, seed,
 choice and position, and on nothing else in the batch.
 """
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine_svc.constraints.grammar import num_words
 from engine_svc.worker.logit_edits import LogitEdits
 from engine_svc.worker.random_stream import uniforms
 from kernels.backend import PickInputs
-from kernels.reference.sampling import draw_token
+from kernels.reference.sampling import draw_token, mask_logits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +34,8 @@ GREEDY_TEMPERATURE = 1e-5
 
 NOT_FINITE = "logits are not finite"
 ALL_MASKED = (
-    "no token can be sampled: allowed_token_ids, bad_words, logit_bias and min_tokens leave none "
-    "with a probability above zero"
+    "no token can be sampled: allowed_token_ids, bad_words, logit_bias, min_tokens and the "
+    "constraint together leave none with a probability above zero"
 )
 
 OVERFLOW = "the penalties and the logit_bias make a logit overflow"
@@ -54,6 +56,9 @@ class SamplingState:
         self.choice = choice
         self.greedy = params.temperature < GREEDY_TEMPERATURE or params.top_k == 1
         self.edits = LogitEdits(params, prompt_token_ids, output_token_ids, vocab_size)
+        grammar = params.grammar
+        self.matcher = None if grammar is None else grammar.new_matcher(output_token_ids)
+        self._mask_words = num_words(vocab_size)
 
     @property
     def plain(self) -> bool:
@@ -68,6 +73,26 @@ class SamplingState:
     def append(self, token_id: int) -> None:
         """Takes note of a token that was sampled."""
         self.edits.append(token_id)
+        if self.matcher is not None:
+            self.matcher.consume(token_id)
+
+    def edited(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Logits [vocab_size] as the next token is to be picked from, a copy if they differ.
+
+        A grammar that allows nothing more ends the output, whatever else is asked for.
+        """
+        row = self.edits.apply(logits)
+        if self.matcher is None:
+            return row
+        params = self.params
+        may_end = bool(params.eos_token_ids) and self.num_outputs >= params.min_tokens
+        mask = np.zeros(self._mask_words, dtype=np.uint32)
+        self.matcher.fill(mask, may_end=may_end)
+        if self.matcher.only_ends(mask):
+            row = logits
+        row = row.copy()
+        mask_logits(row, mask)
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +104,16 @@ class Picks:
 
 
 def pick_inputs(
-    rows: Sequence[int], states: Sequence[SamplingState], num_guessed: Sequence[int]
+    rows: Sequence[int],
+    states: Sequence[SamplingState],
+    num_guessed: Sequence[int],
+    masks: npt.NDArray[np.uint32] | None = None,
+    mask_of: Sequence[int] = (),
 ) -> PickInputs:
     """How the decoder is to pick tokens from plain rows of its step, one state a row.
 
-    A row's token comes `num_guessed` positions after the request's next one.
+    A row's token comes `num_guessed` positions after the request's next one. `masks` are those of
+    `PickInputs`, None where no row has one.
     """
     params = [state.params for state in states]
     temperature, top_p, min_p, draw = np.array(
@@ -104,6 +134,8 @@ def pick_inputs(
         top_p=top_p,
         min_p=min_p,
         draw=draw,
+        masks=masks,
+        mask_of=None if masks is None else np.array(mask_of, dtype=np.int32),
     )
 
 
@@ -117,9 +149,11 @@ def sample(logits: npt.NDArray[np.float32], states: Sequence[SamplingState]) -> 
         if not np.isfinite(logits[i]).all():
             picks.failures[i] = NOT_FINITE
             continue
-        row = state.edits.apply(logits[i])
+        row = state.edited(logits[i])
         best = row.max()
-        if not np.isfinite(best):
+        if state.matcher is not None and state.matcher.error is not None:
+            picks.failures[i] = state.matcher.error
+        elif not np.isfinite(best):
             picks.failures[i] = ALL_MASKED if best == -np.inf else OVERFLOW
         elif state.greedy:
             picks.token_ids[i] = int(row.argmax())

@@ -18,7 +18,7 @@ from kernels.spec import Activation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernels.backend import StepInputs
+    from kernels.backend import StepInputs, UInt32s
     from kernels.cpu.weights import CpuWeights, MatrixView
     from kernels.spec import DecoderSpec
 
@@ -78,9 +78,10 @@ class StepArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("token_ids", "positions", "slot_mapping")),
         *((name, ctypes.c_void_p) for name in ("query_start_loc", "seq_lens", "block_tables")),
         *((name, ctypes.c_void_p) for name in ("pick_rows", "temperature", "top_k", "top_p")),
-        *((name, ctypes.c_void_p) for name in ("min_p", "draw", "logits_rows", "picked", "logits")),
+        *((name, ctypes.c_void_p) for name in ("min_p", "draw", "masks", "mask_of")),
+        *((name, ctypes.c_void_p) for name in ("logits_rows", "picked", "logits")),
         *((name, ctypes.c_int32) for name in ("num_tokens", "num_requests", "max_blocks")),
-        *((name, ctypes.c_int32) for name in ("num_picks", "num_logits")),
+        *((name, ctypes.c_int32) for name in ("num_picks", "num_logits", "num_masks")),
         ("cpu_seconds", ctypes.c_double),
         ("bad_index", ctypes.c_int64),
         ("bad_value", ctypes.c_int64),
@@ -96,6 +97,7 @@ _MESSAGES: dict[int, Callable[[StepArgs], str]] = {  # OctavoStatus
     10: lambda args: f"positions[{args.bad_index}] is {args.bad_value}: negative",
     11: lambda args: f"wanted row {args.bad_index} is {args.bad_value}: not a row of the step",
     12: lambda _: "allocate_kv comes before the first step",
+    13: lambda args: f"mask_of[{args.bad_index}] is {args.bad_value}: there is no such mask",
 }
 
 
@@ -223,6 +225,13 @@ class CpuDecoder:
         )
         self._pool = pool
 
+    def _checked_masks(self, masks: UInt32s) -> int:
+        """The number of masks. Raises ValueError for masks of another vocabulary."""
+        words = -(-self._spec.vocab_size // 32)
+        if masks.shape[1] != words:
+            raise ValueError(f"masks have {masks.shape[1]} words, the vocabulary needs {words}")
+        return len(masks)
+
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step. Raises ValueError for inputs that do not fit, before any is computed,
         and MemoryError."""
@@ -232,15 +241,17 @@ class CpuDecoder:
         arrays = (
             *(inputs.token_ids, inputs.positions, inputs.slot_mapping, inputs.query_start_loc),
             *(inputs.seq_lens, inputs.block_tables, picks.rows, picks.temperature, picks.top_k),
-            *(picks.top_p, picks.min_p, picks.draw, inputs.logits_rows, token_ids, logits),
+            *(picks.top_p, picks.min_p, picks.draw, picks.masks, picks.mask_of),
+            *(inputs.logits_rows, token_ids, logits),
         )
         args = StepArgs(
-            *(array.ctypes.data for array in arrays),
+            *(None if array is None else array.ctypes.data for array in arrays),
             len(inputs.token_ids),
             len(inputs.seq_lens),
             inputs.block_tables.shape[1],
             len(token_ids),
             len(logits),
+            0 if picks.masks is None else self._checked_masks(picks.masks),
         )
         status = self._handle.octavo_decoder_step(self._decoder, ctypes.byref(args))
         if status == _OUT_OF_MEMORY:

@@ -22,7 +22,7 @@ from kernels.reference.ranking import ids_down_to, top_values
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kernels.backend import Float32s, Float64s, Int32s, PickInputs
+    from kernels.backend import Float32s, Float64s, Int32s, PickInputs, UInt32s
 
 # Guesses at the size of a nucleus; most are within the first, and the rest pay for a full sort.
 _NUCLEUS_GUESSES = (256, 4096)
@@ -31,9 +31,14 @@ _NUCLEUS_GUESSES = (256, 4096)
 def pick_tokens(logits: Float32s, picks: PickInputs) -> Int32s:
     """A token for each row of logits [num_picks, vocab_size]; see `PickInputs`.
 
-    NOT_FINITE stands where a row has a NaN or an infinity.
+    NOT_FINITE stands where a row has a NaN or an infinity, or its mask allows no token.
     """
-    finite = np.isfinite(logits).all(axis=1)
+    finite = np.asarray(np.isfinite(logits).all(axis=1))
+    if picks.masks is not None and picks.mask_of is not None:
+        logits = logits.copy()
+        for i in np.flatnonzero(picks.mask_of >= 0).tolist():
+            mask_logits(logits[i], picks.masks[picks.mask_of[i]])
+            finite[i] &= logits[i].max() > -np.inf
     tokens = np.where(finite, logits.argmax(axis=1), NOT_FINITE).astype(np.int32)
     for i in np.flatnonzero(finite & (picks.temperature > 0.0)).tolist():
         tokens[i] = draw_token(
@@ -45,6 +50,12 @@ def pick_tokens(logits: Float32s, picks: PickInputs) -> Int32s:
             min_p=float(picks.min_p[i]),
         )
     return tokens
+
+
+def mask_logits(row: Float32s, mask: UInt32s) -> None:
+    """Sets logits [vocab_size] to -inf where their bit in the mask is not set."""
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little", count=row.size)
+    row[bits == 0] = -np.inf
 
 
 def draw_token(

@@ -29,6 +29,7 @@ from octavo.engine.v1 import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
+from engine_svc.constraints.compiler import GrammarCompiler
 from engine_svc.scheduling.kv_cache_manager import KVCacheManager
 from engine_svc.scheduling.scheduler import Scheduler, SchedulerConfig
 from engine_svc.service.server import EngineServer, ServingOptions
@@ -138,6 +139,7 @@ async def serving(
             num_blocks=num_blocks,
             max_n=128,
         ),
+        grammars=GrammarCompiler(tmp_path, 1000, frozenset({EOS})),
     )
     batch = BatchConfig(
         max_num_seqs=max_num_seqs,
@@ -383,7 +385,7 @@ async def test_a_finished_choice_does_not_run_again(engine):
         ({"prompt": [1] * 512}, "prompt_token_ids"),
         ({"prompt": [1, 1000]}, "prompt_token_ids[1]"),
         ({"lora": "a"}, "lora"),
-        ({"constraint": pb.Constraint(regex="a")}, "constraint"),
+        ({"constraint": pb.Constraint()}, "constraint"),
         ({"sampling": pb.SamplingParams(top_p=2.0)}, "sampling.top_p"),
     ],
 )

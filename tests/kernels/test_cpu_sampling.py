@@ -26,7 +26,7 @@ class PickTokensArgs(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("logits", "temperature", "top_k", "top_p")),
-        *((name, ctypes.c_void_p) for name in ("min_p", "draw", "picked")),
+        *((name, ctypes.c_void_p) for name in ("min_p", "draw", "masks", "picked")),
         *((name, ctypes.c_int32) for name in ("num_rows", "vocab_size", "isa")),
     )
 
@@ -35,9 +35,14 @@ def pick(logits: npt.NDArray[np.float32], picks: PickInputs, isa: str) -> npt.ND
     """The library's tokens for logits [num_rows, vocab_size]."""
     logits = np.ascontiguousarray(logits)
     picked = np.empty(len(logits), np.int32)
-    arrays = (logits, picks.temperature, picks.top_k, picks.top_p, picks.min_p, picks.draw, picked)
+    arrays = (
+        *(logits, picks.temperature, picks.top_k, picks.top_p, picks.min_p, picks.draw),
+        *(picks.masks, picked),
+    )
     args = PickTokensArgs(
-        *(array.ctypes.data for array in arrays), *logits.shape, library.ISAS.index(isa)
+        *(None if array is None else array.ctypes.data for array in arrays),
+        *logits.shape,
+        library.ISAS.index(isa),
     )
     assert library.require().handle.octavo_pick_tokens(ctypes.byref(args)) == 0
     return picked

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 2
+#define OCTAVO_ABI_VERSION 3
 #define OCTAVO_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -36,6 +36,7 @@ enum OctavoStatus {
   OCTAVO_BAD_POSITION = 10,  // index: row; value: its position
   OCTAVO_BAD_ROW = 11,       // index: pick, or number of picks + logits row; value: the row
   OCTAVO_NO_KV = 12,         // the decoder has no KV pool yet
+  OCTAVO_BAD_MASK = 13,      // index: pick; value: the mask
 };
 
 // How a file stores the rows of a weight; the names are GGUF's.
@@ -184,6 +185,8 @@ struct OctavoStep {
   const double* top_p;
   const double* min_p;
   const double* draw;
+  const uint32_t* masks;   // [num_masks, (vocab_size + 31) / 32]
+  const int32_t* mask_of;  // null where no row has a mask
   const int32_t* logits_rows;
   int32_t* picked;
   float* logits;  // [num_logits, vocab_size]
@@ -192,6 +195,7 @@ struct OctavoStep {
   int32_t max_blocks;
   int32_t num_picks;
   int32_t num_logits;
+  int32_t num_masks;
   double cpu_seconds;  // written: CPU time that the step's threads took
   int64_t bad_index;
   int64_t bad_value;
@@ -260,6 +264,7 @@ struct OctavoPickTokens {
   const double* top_p;
   const double* min_p;
   const double* draw;
+  const uint32_t* masks;  // [num_rows, (vocab_size + 31) / 32], or null
   int32_t* picked;
   int32_t num_rows;
   int32_t vocab_size;

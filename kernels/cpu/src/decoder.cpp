@@ -109,6 +109,8 @@ int Decoder::check(OctavoStep& step) const {
     const int32_t row =
         i < step.num_picks ? step.pick_rows[i] : step.logits_rows[i - step.num_picks];
     if (row < 0 || row >= step.num_tokens) return fail(OCTAVO_BAD_ROW, i, row);
+    if (i < step.num_picks && step.mask_of && step.mask_of[i] >= step.num_masks)
+      return fail(OCTAVO_BAD_MASK, i, step.mask_of[i]);
   }
   OctavoStatus status = OCTAVO_OK;
   for (size_t i = 0; i < layers_.size() && status == OCTAVO_OK; i++) {

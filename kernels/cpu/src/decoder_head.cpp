@@ -1,6 +1,7 @@
 // The language-model head: what comes of the rows that the engine asked about.
 //
-//   wanted rows    [ greedy | drawn | logits ]       greedy and drawn are the step's picks
+//   wanted rows    [ greedy | drawn | logits ]       greedy and drawn are the step's picks; those
+//                                                    with a mask count as drawn
 //   kept of each     maximum  logits  logits         of a block of outputs, while it is in the
 //   cache
 #include <algorithm>
@@ -12,6 +13,11 @@ namespace {
 
 Pick pick_of(const OctavoStep& step, int64_t i) {
   return {step.temperature[i], step.top_k[i], step.top_p[i], step.min_p[i], step.draw[i]};
+}
+
+const uint32_t* mask_of(const OctavoStep& step, int64_t i, int64_t num_words) {
+  if (!step.mask_of || step.mask_of[i] < 0) return nullptr;
+  return step.masks + step.mask_of[i] * num_words;
 }
 
 }  // namespace
@@ -28,10 +34,16 @@ void Decoder::select(OctavoStep& step) {
       RowMax largest;
       for (int t = 0; t < pool_.num_threads(); t++) largest.add(largest_[t * num_wanted + i]);
       step.picked[i] = largest.token_id;
-    } else {
-      step.picked[i] = pick_token(sampling_, drawn_ + drawn_row_[i] * padded_vocab_,
-                                  config_.vocab_size, pick_of(step, i), *sampling_scratch_[thread]);
+      return;
     }
+    float* row = drawn_ + drawn_row_[i] * padded_vocab_;
+    const Pick pick = pick_of(step, i);
+    if (const uint32_t* mask = mask_of(step, i, (config_.vocab_size + 31) / 32))
+      step.picked[i] = pick_allowed_token(sampling_, row, config_.vocab_size, mask, pick,
+                                          *sampling_scratch_[thread]);
+    else
+      step.picked[i] =
+          pick_token(sampling_, row, config_.vocab_size, pick, *sampling_scratch_[thread]);
   });
   lap(OCTAVO_PHASE_PICK);
 }
@@ -44,7 +56,7 @@ void Decoder::gather_wanted(const OctavoStep& step, int64_t num_wanted) {
     const bool picks = i < step.num_picks;
     const int32_t row = picks ? step.pick_rows[i] : step.logits_rows[i - step.num_picks];
     std::copy_n(x_ + row * hidden_, hidden_, selected_ + i * hidden_);
-    if (picks && !pick_of(step, i).greedy()) drawn_row_[i] = num_drawn++;
+    if (picks && (!pick_of(step, i).greedy() || mask_of(step, i, 0))) drawn_row_[i] = num_drawn++;
   }
   drawn_.reserve(num_drawn * padded_vocab_);
 }

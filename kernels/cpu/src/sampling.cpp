@@ -51,18 +51,30 @@ public:
         num_blocks_((vocab_size + kSamplingBlock - 1) / kSamplingBlock), pick_(pick),
         scratch_(scratch) {}
 
-  int32_t token() {
-    if (!kernels_.block_maxima(logits_, size_, scratch_.maxima.get())) return kNotFinite;
+  // `masked`: -infinity stands for what is not allowed, and no value is NaN.
+  int32_t token(bool masked) {
+    const bool finite = kernels_.block_maxima(logits_, size_, scratch_.maxima.get());
+    if (!finite && !masked) return kNotFinite;
     maximum_ = *std::max_element(scratch_.maxima.get(), scratch_.maxima.get() + num_blocks_);
+    if (maximum_ == -std::numeric_limits<double>::infinity()) return kNotFinite;
+    if (pick_.greedy()) return likeliest();
     all_ = {maximum_, kLog2E / pick_.temperature, 0.0, value_at(kSmallest)};
     last_ = 0;
     const bool limits_count = pick_.top_k > 0 && pick_.top_k < size_;
-    if (limits_count) keep_likeliest(pick_.top_k);
-    if (pick_.top_p < 1.0) keep_nucleus(limits_count ? pick_.top_k : 0);
+    const int64_t num_kept = limits_count ? keep_likeliest(pick_.top_k) : 0;
+    if (pick_.top_p < 1.0) keep_nucleus(num_kept);
     return draw();
   }
 
 private:
+  int32_t likeliest() const {
+    int64_t b = 0;
+    while (scratch_.maxima[b] != maximum_) b++;
+    int64_t i = first(b);
+    while (logits_[i] != maximum_) i++;
+    return static_cast<int32_t>(i);
+  }
+
   // A value whose weight is 2^-bits, or a little less.
   double value_at(double bits) const {
     const double value = maximum_ - bits * pick_.temperature / kLog2E;
@@ -83,19 +95,23 @@ private:
     return count;
   }
 
-  void keep_likeliest(int64_t top_k) {
+  // Puts the keys that are kept first in the scratch and returns their number: top_k, or less where
+  // a mask leaves less.
+  int64_t keep_likeliest(int64_t top_k) {
     // As many blocks have a maximum of at least the top_k-th largest maximum.
     float floor = -std::numeric_limits<float>::max();
     if (top_k <= num_blocks_) {
       float* ranked = scratch_.ranked.get();
       std::copy_n(scratch_.maxima.get(), num_blocks_, ranked);
       std::nth_element(ranked, ranked + top_k - 1, ranked + num_blocks_, std::greater<float>());
-      floor = ranked[top_k - 1];
+      floor = std::max(ranked[top_k - 1], floor);
     }
     uint64_t* keys = scratch_.keys.get();
     const int64_t count = collect(floor);
+    if (count < top_k) return count;  // the rest of the row is masked
     std::nth_element(keys, keys + top_k - 1, keys + count, std::greater<uint64_t>());
     last_ = keys[top_k - 1];
+    return top_k;
   }
 
   // Keeps the smallest upper part whose weights reach top_p of all; of the first num_keys keys in
@@ -260,7 +276,13 @@ int32_t pick_token(const SamplingKernels& kernels, const float* logits, int64_t 
     kernels.add_to_max(logits, vocab_size, 0, found);
     return found.token_id;
   }
-  return Row(kernels, logits, vocab_size, pick, scratch).token();
+  return Row(kernels, logits, vocab_size, pick, scratch).token(false);
+}
+
+int32_t pick_allowed_token(const SamplingKernels& kernels, float* logits, int64_t vocab_size,
+                           const uint32_t* mask, const Pick& pick, SamplingScratch& scratch) {
+  if (!kernels.mask_values(logits, vocab_size, mask)) return kNotFinite;
+  return Row(kernels, logits, vocab_size, pick, scratch).token(true);
 }
 
 }  // namespace octavo
@@ -270,11 +292,20 @@ extern "C" int octavo_pick_tokens(const OctavoPickTokens* args) {
   if (!isa_supported(args->isa)) return OCTAVO_BAD_ISA;
   try {
     SamplingScratch scratch(args->vocab_size);
+    const std::unique_ptr<float[]> masked(new float[args->vocab_size]);
     for (int64_t i = 0; i < args->num_rows; i++) {
       const Pick pick{args->temperature[i], args->top_k[i], args->top_p[i], args->min_p[i],
                       args->draw[i]};
-      args->picked[i] = pick_token(sampling_kernels(args->isa), args->logits + i * args->vocab_size,
-                                   args->vocab_size, pick, scratch);
+      const SamplingKernels& kernels = sampling_kernels(args->isa);
+      const float* logits = args->logits + i * args->vocab_size;
+      if (args->masks) {
+        std::copy_n(logits, args->vocab_size, masked.get());
+        const uint32_t* mask = args->masks + i * ((args->vocab_size + 31) / 32);
+        args->picked[i] =
+            pick_allowed_token(kernels, masked.get(), args->vocab_size, mask, pick, scratch);
+      } else {
+        args->picked[i] = pick_token(kernels, logits, args->vocab_size, pick, scratch);
+      }
     }
   } catch (const std::bad_alloc&) {
     return OCTAVO_OUT_OF_MEMORY;

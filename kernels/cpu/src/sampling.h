@@ -1,6 +1,6 @@
 // Which token a row of logits gives.
 //
-//   logits ─► temperature ─► top-k ─► top-p ─► min-p ─► draw
+//   logits ─► mask ─► temperature ─► top-k ─► top-p ─► min-p ─► draw
 //
 // kernels/reference/sampling.py is the definition. What is kept is always an upper part of one
 // total order, by value and then by lower id, so that it is known from its last token alone:
@@ -73,8 +73,11 @@ constexpr int kSamplingBlock = 128;  // tokens; the last block of a row may have
 struct SamplingKernels {
   // Takes values [count] of tokens first_id, first_id + 1, … into `running`; any count.
   void (*add_to_max)(const float* values, int64_t count, int32_t first_id, RowMax& running);
-  // maxima[b] of each block; false if a value is NaN or infinite.
+  // maxima[b] of each block, -infinity if that is all it has; false if a value is NaN or infinite.
   bool (*block_maxima)(const float* values, int64_t count, float* maxima);
+  // Sets values [count] to -infinity where their bit in `mask` is not set; false if a value was NaN
+  // or infinite.
+  bool (*mask_values)(float* values, int64_t count, const uint32_t* mask);
   // The sum of one block's weights, in an order that `count` alone decides.
   double (*sum_weights)(const float* values, int64_t count, const Weighing& weighing);
   // weights[i] of one block.
@@ -85,6 +88,12 @@ extern const SamplingKernels kPortableSampling;
 extern const SamplingKernels kAvx2Sampling;
 extern const SamplingKernels kAvx512Sampling;
 const SamplingKernels& sampling_kernels(int isa);  // OctavoIsa
+
+// The token of a row [vocab_size] among those whose bit is set in `mask` [(vocab_size + 31) / 32],
+// or kNotFinite if any logit is NaN or infinite, or no bit is set. Sets the row's other logits to
+// -infinity.
+int32_t pick_allowed_token(const SamplingKernels& kernels, float* logits, int64_t vocab_size,
+                           const uint32_t* mask, const Pick& pick, SamplingScratch& scratch);
 
 // The token of a row [vocab_size], or kNotFinite if any logit is NaN or infinite.
 int32_t pick_token(const SamplingKernels& kernels, const float* logits, int64_t vocab_size,

@@ -86,6 +86,19 @@ struct Sampler {
     return all_zero(wrong);
   }
 
+  static bool mask_values(float* values, int64_t count, const uint32_t* mask) {
+    F wrong[kVectors] = {};
+    for (int64_t i = 0; i < count; i += kStride) {
+      const uint32_t bits = mask[i / 32] >> (i % 32);
+      const int64_t size = count - i < kStride ? count - i : kStride;
+      float taken[kStride];
+      pad(values + i, size, 0.0f, taken);
+      for (int v = 0; v < kVectors; v++) wrong[v] += load(taken + v * kLanes) * 0.0f;
+      for (int64_t j = 0; j < size; j++) values[i + j] = bits >> j & 1 ? taken[j] : kLowest;
+    }
+    return all_zero(wrong);
+  }
+
   static void add_to_max(const float* values, int64_t count, int32_t first_id, RowMax& running) {
     F wrong[kVectors] = {};
     const float found = maximum(values, count, wrong);

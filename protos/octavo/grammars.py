@@ -1,0 +1,196 @@
+"""From a constraint, in any of its kinds, to the one notation that llguidance compiles: Lark.
+
+Router and engine both translate with this, the one to check a request, the other to enforce it, so
+what the first accepts is what the second means.
+
+    json_schema      start: %json {…}             with at most one blank between two of JSON's marks
+    regex            start: /…/
+    choice           start: CHOICE                one lexeme
+    ebnf             as it is, or translated from GBNF
+    structural_tag   see `octavo.structural_tags`
+
+Forced text is left to the model to cut into tokens (`no_forcing`): every cut is allowed, and no
+tokeniser need be at hand to find the usual one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from octavo.finite_schemas import has_finite_instance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MAX_TEXT_BYTES = 256 * 1024
+MAX_CHOICES_BYTES = 1024 * 1024
+# Long chains of rules and references are followed by recursion, which a thread's stack must hold.
+MAX_RULES = 2_000
+MAX_DEFINITIONS = 2_000
+# A compiler of grammars needs a thread with this stack for the longest chain that the limits allow.
+STACK_BYTES = 64 * 1024 * 1024
+
+# One blank at most wherever JSON allows any, so that no answer is whitespace without end.
+JSON_WHITESPACE = r"[\x20\x0A]"
+_JSON_OPTIONS = {"whitespace_pattern": JSON_WHITESPACE}
+# At the end, so that positions in messages are those of the given text.
+_OPTIONS = '\n%llguidance {"no_forcing": true}\n'
+
+_RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_][\w.-]*[^\n:]*::?=?", re.MULTILINE)
+_POSITION = re.compile(r"^at \d+\(\d+\): ")
+# Keywords under which a value is data rather than a schema.
+_DATA = frozenset({"const", "enum", "default", "examples"})
+# Keywords under which keys are names rather than keywords.
+_NAMES = ("/properties", "/patternProperties", "/$defs", "/definitions")
+
+
+class GrammarError(ValueError):
+    """A constraint that cannot be enforced; the message says why, for the one who wrote it."""
+
+
+def to_lark(kind: str, text: str, choices: Sequence[str] = ()) -> str:
+    """The Lark grammar of a constraint: `text` in the kind's notation, or the `choices`.
+
+    `kind` is a field of the engine's Constraint message. Raises GrammarError for what is too large
+    or malformed; other faults show when the result is compiled, on a stack of STACK_BYTES.
+    """
+    if kind == "choice":
+        return _of_choices(choices) + _OPTIONS
+    size = len(text.encode())
+    if size > MAX_TEXT_BYTES:
+        raise GrammarError(f"has {size} bytes, more than {MAX_TEXT_BYTES}")
+    match kind:
+        case "json_schema":
+            return f"start: {json_rule(parse_json(text))}{_OPTIONS}"
+        case "regex":
+            return f"start: /{_regex(text)}/{_OPTIONS}"
+        case "ebnf":
+            return _of_ebnf(text) + _OPTIONS
+        case "structural_tag":
+            from octavo.structural_tags import lark_of_tags
+
+            return lark_of_tags(parse_json(text)) + _OPTIONS
+    raise GrammarError(f"is of the unknown kind {kind!r}")
+
+
+def json_rule(schema: Any) -> str:
+    """What stands for a JSON schema on the right-hand side of a Lark rule. Raises GrammarError."""
+    if not isinstance(schema, dict):
+        raise GrammarError("the schema must be a JSON object")
+    _check_schema(schema)
+    # A schema's own options could relax it.
+    return "%json " + orjson.dumps(schema | {"x-guidance": _JSON_OPTIONS}).decode()
+
+
+def quoted(text: str) -> str:
+    """A Lark string that stands for exactly this text, which must not be empty."""
+    return json.dumps(text).replace("\x7f", "\\u007f")
+
+
+def reason(message: str) -> str:
+    """llguidance's complaint about a grammar of `to_lark`, in one line for its writer."""
+    first = _POSITION.sub("", message.strip())
+    lines = [line.strip() for line in first.splitlines()]
+    # The rest quotes the grammar, which for all but ebnf is not what the client wrote.
+    text = lines[0] if lines else "cannot be compiled"
+    if text.endswith("regex parse error:") and len(lines) > 1:
+        text = f"{text} {lines[-1] if lines[-1].startswith('error:') else ' '.join(lines[1:4])}"
+    return text[:400]
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text. Raises GrammarError."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise GrammarError(f"is not JSON: {error}") from error
+
+
+def _of_choices(choices: Sequence[str]) -> str:
+    if not choices:
+        raise GrammarError("must name at least one text")
+    size = sum(len(choice.encode()) for choice in choices)
+    if size > MAX_CHOICES_BYTES:
+        raise GrammarError(f"has {size} bytes, more than {MAX_CHOICES_BYTES}")
+    if not all(choices):
+        raise GrammarError("must not hold an empty text")
+    return "start: CHOICE\nCHOICE: " + " | ".join(map(quoted, dict.fromkeys(choices)))
+
+
+def _regex(text: str) -> str:
+    from llguidance import regex_to_lark
+
+    # The whole output matches, so anchors at the ends say nothing; elsewhere they are refused.
+    text = text.removeprefix("^")
+    if text.endswith("$") and (len(text) - len(text[:-1].rstrip("\\"))) % 2 == 1:
+        text = text[:-1]
+    if not text:
+        raise GrammarError("must not be empty")
+    return regex_to_lark(text, "d")
+
+
+def _of_ebnf(text: str) -> str:
+    if "::=" in text:
+        text = _of_gbnf(text)
+    if (count := sum(1 for _ in _RULE.finditer(text))) > MAX_RULES:
+        raise GrammarError(f"has {count} rules, more than {MAX_RULES}")
+    if not text.strip():
+        raise GrammarError("must not be empty")
+    return text
+
+
+def _of_gbnf(text: str) -> str:
+    from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+
+    try:
+        return str(any_to_lark(text))
+    except (GbnfToLarkError, ValueError, IndexError, AssertionError) as error:
+        raise GrammarError(f"is not GBNF: {error}") from error
+    except RecursionError as error:
+        raise GrammarError("is nested too deeply") from error
+
+
+def _check_schema(schema: dict[str, Any]) -> None:
+    """Refuses what llguidance takes and does not enforce."""
+    definitions = 0
+    for path, key, value in _keywords(schema):
+        if key == "minProperties" and isinstance(value, int) and value > 1:
+            required = schema_at(schema, path).get("required")
+            if not isinstance(required, list) or len(set(map(str, required))) < value:
+                raise GrammarError(
+                    f"at {path}/minProperties: more than 1 cannot be enforced beyond the required "
+                    "properties, as other names may come twice"
+                )
+        if key in ("$defs", "definitions") and isinstance(value, dict):
+            definitions += len(value)
+    if not has_finite_instance(schema):
+        raise GrammarError("nothing finite satisfies it: it requires itself without end")
+    if definitions > MAX_DEFINITIONS:
+        raise GrammarError(f"has {definitions} definitions, more than {MAX_DEFINITIONS}")
+
+
+def schema_at(schema: Any, path: str) -> Any:
+    """The part of a schema that a path of `_keywords` leads to."""
+    for step in path.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        schema = schema[int(name)] if isinstance(schema, list) else schema[name]
+    return schema
+
+
+def _keywords(schema: Any) -> Iterator[tuple[str, str, Any]]:
+    """Every key of every object in a schema: the object's JSON pointer, the key and its value."""
+    stack = [("", schema)]
+    while stack:
+        path, part = stack.pop()
+        if isinstance(part, list):
+            stack += [(f"{path}/{i}", item) for i, item in enumerate(part)]
+        elif isinstance(part, dict):
+            for key, value in part.items():
+                yield path, key, value
+                if key not in _DATA or path.endswith(_NAMES):
+                    step = key.replace("~", "~0").replace("/", "~1")
+                    stack.append((f"{path}/{step}", value))
