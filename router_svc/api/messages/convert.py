@@ -53,6 +53,9 @@ def to_chat(request: PromptRequest) -> Converted:
     if isinstance(request, pb.CreateMessageRequest):
         _sample(request, result)
     at = "output_format" if request.HasField("output_format") else "output_config.format"
+    if result.continue_final_message and result.HasField("response_format"):
+        # The format is that of the whole turn, and its beginning is not the model's.
+        raise invalid(at, f"{at} and a last turn of the assistant exclude each other")
     names = FieldNames(turns.paths(), at)
     with names.in_errors():
         validate_create_chat_completion_request(result)

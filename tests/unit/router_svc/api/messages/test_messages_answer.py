@@ -56,7 +56,8 @@ def _whole(events: Iterable[pb.StreamMessageResponse]) -> dict[str, Any]:
     whole = WholeAnswer()
     for event in events:
         whole.add(event)
-    return orjson.loads(orjson.dumps(encode_create_message_response(whole.message())))
+    # Not orjson: it rounds whole numbers beyond 64 bits.
+    return json.loads(orjson.dumps(encode_create_message_response(whole.message())))
 
 
 def _kinds(events: Iterable[pb.StreamMessageResponse]) -> list[str | None]:

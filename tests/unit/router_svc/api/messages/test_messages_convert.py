@@ -225,6 +225,14 @@ def test_two_formats_are_refused() -> None:
     assert error.param == "output_format"
 
 
+def test_a_format_and_a_prefill_are_refused() -> None:
+    wanted = {"type": "json_schema", "schema": {}}
+
+    error = _refusal(("user", "?"), ("assistant", "{"), output_config={"format": wanted})
+
+    assert error.param == "output_config.format"
+
+
 @pytest.mark.parametrize(
     "block",
     [
