@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from octavo.engine.v1 import engine_pb2 as pb
 
+from router_svc.errors import ApiError, from_grpc_status
 from router_svc.generation_types import (
     Constraint,
     EngineAdmitted,
@@ -22,6 +24,9 @@ from router_svc.generation_types import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Messages that hold fields in the engine's contract alone, and a bad word's place among all runs.
+_ENGINES_OWN = re.compile(r"^(sampling|stopping)\.|(?<=bad_words)\[.*")
 
 _FINISH_REASONS = {
     pb.FINISH_REASON_STOP: FinishReason.STOP,
@@ -50,6 +55,14 @@ def to_generate_request(
         cache_salt=request.cache_salt,
         traceparent=request.traceparent,
     )
+    if request.attempt:
+        message.attempt = request.attempt
+        for resumed in request.resume:
+            message.resume.add(
+                choice=resumed.choice,
+                output_token_ids=resumed.token_ids,
+                finished=resumed.finished,
+            )
     if request.logprobs is not None:
         message.logprobs.top_k = request.logprobs
     if request.prompt_logprobs is not None:
@@ -110,9 +123,17 @@ def to_event(response: pb.GenerateResponse) -> EngineEvent | None:
                 finish.usage.completion_tokens,
             )
         case "admitted":
-            return EngineAdmitted(response.admitted.cached_tokens)
+            return EngineAdmitted(response.admitted.cached_tokens, response.admitted.seed)
         case _:
             return None
+
+
+def to_error(failure: pb.Failure) -> ApiError:
+    """A request's failure, its field by the name that the public API has for it."""
+    error = from_grpc_status(failure.code, failure.message, failure.status_details)
+    if error.param is not None:
+        error.param = _ENGINES_OWN.sub("", error.param)
+    return error
 
 
 def to_deltas(runs: pb.TokenRuns) -> Iterator[tuple[int, EngineDelta]]:
@@ -133,7 +154,8 @@ def to_prompt_logprobs(part: pb.PromptLogprobs, prompt: tuple[int, ...]) -> Engi
     first = part.first_position
     ids = prompt[first : first + len(part.logprobs.token_logprobs)]
     return EnginePromptLogprobs(
-        [None if math.isnan(entry.logprob) else entry for entry in _entries(part.logprobs, ids)]
+        [None if math.isnan(entry.logprob) else entry for entry in _entries(part.logprobs, ids)],
+        first,
     )
 
 

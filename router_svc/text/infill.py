@@ -69,4 +69,4 @@ def infill_of(tokenizer: Tokenizer) -> Infill | None:
 
 
 def _id(tokenizer: Tokenizer, literal: str) -> int | None:
-    return next(iter(tokenizer.special_ids((literal,))), None)
+    return tokenizer.special_ids((literal,)).get(literal)
