@@ -10,6 +10,7 @@ import pytest_asyncio
 from fake_inference import FakeInference
 from grpc import aio
 from octavo.inference.v1 import inference_pb2_grpc
+from public_services import easy_services
 from serving import served
 
 from router_svc.gen.inference_service import inference_service
@@ -30,6 +31,27 @@ def http(handler: FakeInference) -> Iterator[httpx.Client]:
     """A client of the whole application with the fake handler."""
     with served(build_app([inference_service(handler)], settings=SETTINGS)) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def easy_http() -> Iterator[httpx.Client]:
+    """A client of every public service, over handlers that answer anything at once."""
+    with served(build_app(easy_services(), settings=SETTINGS)) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def easy_channel() -> AsyncIterator[Any]:
+    """A gRPC channel to the same."""
+    server = aio.server()
+    for service in easy_services():
+        service.add_to_server(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop(None)
+    await asyncio.sleep(0)
 
 
 @pytest_asyncio.fixture

@@ -9,11 +9,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 from octavo.http.v1 import options_pb2
-from octavo.inference.v1 import inference_pb2 as pb
+from public_services import METHODS
 
 ROUTES = {
     method.GetOptions().Extensions[options_pb2.http].post: method.input_type
-    for method in pb.DESCRIPTOR.services_by_name["Inference"].methods
+    for method in METHODS
     if method.GetOptions().Extensions[options_pb2.http].post
 }
 
@@ -43,6 +43,16 @@ def shape_of(descriptor: Descriptor) -> options_pb2.MessageRule:
 def is_map(field: FieldDescriptor) -> bool:
     """Whether a field is a map."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def is_integer(field: FieldDescriptor) -> bool:
+    """Whether a field, or each of its elements, is an integer."""
+    return field.type in _INTEGERS
+
+
+def type_bounds(field: FieldDescriptor) -> tuple[int, int]:
+    """Lowest and highest integer of a field's type."""
+    return _INTEGERS[field.type]
 
 
 def bounds(field: FieldDescriptor, rule: options_pb2.FieldRule) -> tuple[int, int]:
@@ -209,6 +219,8 @@ def _places(
     shape = shape_of(descriptor)
     is_transparent = bool(shape.union) or shape.bare_array or shape.bare_map
     for field in descriptor.fields:
+        if rule_of(field).refused:
+            continue
         at = path if is_transparent else f"{path}.{json_name(field)}".lstrip(".")
 
         def inside(
