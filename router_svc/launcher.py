@@ -73,6 +73,8 @@ class EngineProcess:
                 "--listen", self.target, f"--exit-with-parent={os.getpid()}", *self._args,
                 # Ctrl-C reaches the router alone, which drains before it ends the engine.
                 start_new_session=True,
+                # Clients' keys are the router's alone.
+                env={name: text for name, text in os.environ.items() if name != "OCTAVO_API_KEY"},
             )  # fmt: skip
             exit_code = await self._process.wait()
             if not self.was_ready:
