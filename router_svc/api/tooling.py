@@ -78,11 +78,13 @@ def tool_use_of(request: pb.CreateChatCompletionRequest) -> ToolUse:
             raise invalid("tool_choice", "tool_choice is allowed with tools only")
         return ToolUse()
     mode, callable_names = _choice(request.tool_choice, [f.name for f in functions])
+    # Who names a function wants one call of it; a small model would call until its context is full.
+    wants_many = request.parallel_tool_calls or not request.HasField("parallel_tool_calls")
     tools = ToolUse(
         functions=functions,
         mode=mode,
         callable=frozenset(callable_names),
-        parallel=request.parallel_tool_calls or not request.HasField("parallel_tool_calls"),
+        parallel=wants_many and mode is not ToolMode.NAMED,
     )
     for i, function in enumerate(functions):
         if function.name in tools.callable and (tools.must_call or function.strict):

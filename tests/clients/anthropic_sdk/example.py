@@ -60,7 +60,7 @@ def tools() -> Any:
         messages=messages,
         extra_body=GREEDY,
         tools=[NEXT_BUS],
-        tool_choice={"type": "any"},
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
     )
     (call,) = (block for block in first.content if block.type == "tool_use")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "in 5 minutes"}

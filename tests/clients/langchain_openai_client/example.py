@@ -39,13 +39,13 @@ def stream() -> Any:
 
 
 def bind_tools() -> Any:
-    bound = chat.bind_tools([next_bus], tool_choice="required")
+    bound = chat.bind_tools([next_bus], tool_choice="required", parallel_tool_calls=False)
     (call,) = bound.invoke("When does the next bus leave the harbour?").tool_calls
     return {"name": call["name"], "args": call["args"], "result": next_bus.invoke(call["args"])}
 
 
 def bind_tools_stream() -> Any:
-    bound = chat.bind_tools([next_bus], tool_choice="required")
+    bound = chat.bind_tools([next_bus], tool_choice="required", parallel_tool_calls=False)
     whole = None
     for chunk in bound.stream("When does the next bus leave the harbour?"):
         whole = chunk if whole is None else whole + chunk

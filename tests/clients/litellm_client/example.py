@@ -51,6 +51,7 @@ def tools() -> Any:
         temperature=0,
         tools=[NEXT_BUS],
         tool_choice="required",
+        parallel_tool_calls=False,
         **SERVER,
     )
     (call,) = answer.choices[0].message.tool_calls

@@ -69,6 +69,7 @@ await show({
       temperature: 0,
       tools: [nextBus],
       tool_choice: 'required',
+      parallel_tool_calls: false,
     });
     const [{ finish_reason, message }] = answer.choices;
     const [call] = message.tool_calls;
@@ -82,6 +83,7 @@ await show({
       temperature: 0,
       tools: [nextBus],
       tool_choice: 'required',
+      parallel_tool_calls: false,
     });
     let joined = '';
     stream.on('tool_calls.function.arguments.delta', (event) => {

@@ -77,7 +77,12 @@ def tools() -> Any:
     """The model calls, and answers from the call's result."""
     messages = list(WANTS_BUS)
     first = client.chat.completions.create(
-        model=MODEL, messages=messages, temperature=0, tools=[NEXT_BUS], tool_choice="required"
+        model=MODEL,
+        messages=messages,
+        temperature=0,
+        tools=[NEXT_BUS],
+        tool_choice="required",
+        parallel_tool_calls=False,
     )
     message = first.choices[0].message
     (call,) = message.tool_calls
@@ -98,7 +103,12 @@ def tools() -> Any:
 
 def tools_stream() -> Any:
     with client.chat.completions.stream(
-        model=MODEL, messages=WANTS_BUS, temperature=0, tools=[NEXT_BUS], tool_choice="required"
+        model=MODEL,
+        messages=WANTS_BUS,
+        temperature=0,
+        tools=[NEXT_BUS],
+        tool_choice="required",
+        parallel_tool_calls=False,
     ) as stream:
         fragments = [e for e in stream if e.type == "tool_calls.function.arguments.delta"]
         choice = stream.get_final_completion().choices[0]
@@ -157,6 +167,7 @@ def responses_tools() -> Any:
         store=False,
         tools=[tool],
         tool_choice="required",
+        parallel_tool_calls=False,
     )
     (call,) = (item for item in answer.output if item.type == "function_call")
     return {"name": call.name, "arguments": call.arguments}

@@ -66,6 +66,12 @@ def test_a_named_tool_is_the_only_one_that_is_called() -> None:
     assert (use.mode, use.must_call, use.callable) == (ToolMode.NAMED, True, {"g"})
 
 
+def test_a_named_tool_is_called_once() -> None:
+    assert not use_of(tool("f"), tool_choice=named("f"), parallel_tool_calls=True).parallel
+    assert use_of(tool("f")).parallel
+    assert not use_of(tool("f"), parallel_tool_calls=False).parallel
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
