@@ -248,14 +248,14 @@ class Answer:
             return
         call.settle()
         for closing in closings:
-            yield from self.follows(closing)
-            self.reader.take()
+            yield from self.follows(call, closing)
+            call.settle()
 
-    def follows(self, *literals: str) -> Reading[str]:
+    def follows(self, call: Call, *literals: str) -> Reading[str]:
         """After a call: reads white space and the first of `literals` that is next.
 
-        What is read is marked. If none is next, it is content, and an empty string is returned; a
-        literal that the end of the text cuts short is dropped.
+        What is read is marked, to be settled with the call. If none is next, it is content, and an
+        empty string is returned; a literal that the text's end cuts short goes as the call does.
         """
         reader = self.reader
         reader.mark()
@@ -263,9 +263,10 @@ class Answer:
         for literal in literals:
             if (yield from reader.literal(literal)):
                 return literal
-        self.prose.add(reader.take())
-        if reader.ended:
-            rest = reader.text[reader.pos :]
-            if any(literal.startswith(rest) for literal in literals):
-                reader.pos = len(reader.text)
+        rest = reader.text[reader.pos :] if reader.ended else ""
+        if rest and any(literal.startswith(rest) for literal in literals):
+            reader.pos = len(reader.text)
+            call.settle()
+        else:
+            self.prose.add(reader.take())
         return ""

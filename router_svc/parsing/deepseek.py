@@ -38,7 +38,7 @@ def read_deepseek(answer: Answer) -> Reading[None]:
             answer.prose.add(reader.take())
             continue
         while call := (yield from _read_call(answer)):
-            if (yield from answer.follows(CALL_BEGIN, CALLS_END)) != CALL_BEGIN:
+            if (yield from answer.follows(call, CALL_BEGIN, CALLS_END)) != CALL_BEGIN:
                 call.settle()
                 break
     answer.prose.end()

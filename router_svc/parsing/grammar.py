@@ -11,21 +11,17 @@ The arguments' schema is a grammar of its own inside (%json): its references kee
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from octavo.grammars import JSON_WHITESPACE, GrammarError, json_rule, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# As much white space between two tokens of JSON as a person would write; a model that is free to
-# write more may never write anything else.
-WHITE_SPACE = r"[ \n]{1,8}"
-
-_BARE_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+_BARE_NAME = re.compile(r"[A-Za-z0-9_.:\-]+")
 _KEYWORD = re.compile(r"[^\s=,'\"()\[\]{}<]+")
 _TEXT = "TEXT: /(?s:.*)/"
 
@@ -73,9 +69,7 @@ class CallSyntax:
     def head_of(self, name: str) -> str:
         """What stands before the arguments of a call of `name`."""
         if not _BARE_NAME.fullmatch(name):
-            raise ValueError(
-                f"function {name!r}: only letters, digits, '_', '-' and '.' are allowed"
-            )
+            raise ValueError(f"function {name!r}: only letters, digits and . _ : - are allowed")
         return self.head.replace("NAME", name)
 
     def render(self, calls: Iterable[tuple[str, str]]) -> str:
@@ -205,7 +199,7 @@ class _Lark:
             [
                 f"<[{self.special_tokens[piece]}]>"
                 if piece in self.special_tokens
-                else json.dumps(piece, ensure_ascii=False)
+                else quoted(piece)
                 for piece in pieces
                 if piece
             ]
@@ -246,7 +240,7 @@ class _Lark:
         for k, (name, value) in enumerate(properties.items()):
             if not _KEYWORD.fullmatch(name):
                 raise ValueError(f"function {function.name!r}: {name!r} cannot be a keyword")
-            keyword = json.dumps(f"{name}=", ensure_ascii=False)
+            keyword = quoted(f"{name}=")
             own = value if isinstance(value, dict) else {}
             skip = name not in required
             for rule, comma in (("first", ""), ("next", '", " ')):
@@ -272,5 +266,10 @@ def _schema(function: Function, *, loose: bool) -> dict[str, Any]:
 
 
 def _json(schema: dict[str, Any], function: Function) -> str:
-    options = {"whitespace_pattern": WHITE_SPACE, "lenient": not function.strict}
-    return "%json " + orjson.dumps({**schema, "x-guidance": options}).decode()
+    if not function.strict:
+        options = {"whitespace_pattern": JSON_WHITESPACE, "lenient": True}
+        return "%json " + orjson.dumps({**schema, "x-guidance": options}).decode()
+    try:
+        return json_rule(schema)
+    except GrammarError as error:
+        raise ValueError(f"function {function.name!r}: {error}") from error

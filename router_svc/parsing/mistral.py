@@ -43,7 +43,7 @@ def _read_array(answer: Answer) -> Reading[None]:
         call.settle()
         if not complete:
             return
-        if (yield from answer.follows(",", "]")) != ",":
+        if (yield from answer.follows(call, ",", "]")) != ",":
             call.settle()
             return
 

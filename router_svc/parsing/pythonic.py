@@ -22,7 +22,7 @@ PYTHON_START = "<|python_start|>"
 PYTHON_END = "<|python_end|>"
 PYTHON_TAG = "<|python_tag|>"
 _TRIGGER = Trigger(PYTHON_START, PYTHON_TAG, opening="[")
-_NAME = re.compile(r"[A-Za-z0-9_.\-]*")
+_NAME = re.compile(r"[A-Za-z0-9_.:\-]*")
 _KEYWORD = re.compile(r"[^\s=,'\"()\[\]{}<]*")
 
 
@@ -36,11 +36,10 @@ def read_pythonic(answer: Answer) -> Reading[None]:
                 answer.prose.add(reader.take())
                 continue
         while call := (yield from _read_call(answer)):
-            if (yield from answer.follows(",", "]")) != ",":
+            if (yield from answer.follows(call, ",", "]")) != ",":
                 call.settle()
-                if call.fate in ("sent", "extra"):
-                    yield from answer.follows(PYTHON_END)
-                    reader.take()
+                if call.fate != "unknown":
+                    yield from answer.close(call, PYTHON_END)
                 break
     answer.prose.end()
 
