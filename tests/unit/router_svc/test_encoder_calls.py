@@ -15,7 +15,7 @@ from octavo.engine.v1 import engine_pb2 as pb
 from router_svc.encoder_calls import EncoderInput, EncoderRequest, EncoderTask
 from router_svc.engine_channel import EngineChannel, wait_ready
 from router_svc.errors import ApiError, ErrorKind
-from tests.support.scripted_encoder import ScriptedEncoder, serve_encoder
+from tests.support.scripted_encoder_engine import ScriptedEncoder, serve_encoder
 
 REQUEST = EncoderRequest(EncoderTask.EMBED, "r", priority=3, tenant="t", timeout=30.0)
 INPUTS = [EncoderInput([2, 5, 6, 3]), EncoderInput([2, 6, 6, 3])]

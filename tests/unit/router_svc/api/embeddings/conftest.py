@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from router_svc.engine_channel import EngineChannel, wait_ready
+from router_svc.fleet.fleet import Fleet
 from router_svc.output_formats import OutputFormats
 from router_svc.served_model import ServedModel
 from router_svc.text.tokenizer import Tokenizer
-from tests.support.scripted_encoder import ScriptedEncoder, serve_encoder
+from tests.support.scripted_encoder_engine import ScriptedEncoder, serve_encoder
 from tests.support.word_pieces import write_word_pieces
 
 Connect = Callable[..., Awaitable[tuple[ServedModel, ScriptedEncoder]]]
@@ -28,10 +28,10 @@ async def connect(tmp_path: Path) -> AsyncIterator[Connect]:
             engine = ScriptedEncoder(tokenizer.sha256, **info)
             server, target = await serve_encoder(engine)
             stack.push_async_callback(server.stop, 0)
-            channel = EngineChannel(target, tokenizer.sha256)
-            channel.start()
-            stack.push_async_callback(channel.close)
-            await wait_ready(channel, 5)
-            return ServedModel(channel, tokenizer, None, OutputFormats(None, None, False)), engine
+            fleet = Fleet(tokenizer.sha256)
+            fleet.add(target)
+            stack.push_async_callback(fleet.close)
+            await fleet.wait_ready(5)
+            return ServedModel(fleet, tokenizer, None, OutputFormats(None, None, False)), engine
 
         yield make
