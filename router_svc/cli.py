@@ -20,8 +20,9 @@ from octavo.flags import engine_args, engine_options, process_options
 
 from router_svc.bench.command import bench
 from router_svc.edge import EDGE_FLAGS, Edge
-from router_svc.engine_channel import EngineChannel, EngineInfo
-from router_svc.launcher import EngineExitedError, EngineProcess
+from router_svc.fleet.fleet import Fleet
+from router_svc.fleet.policies import POLICIES
+from router_svc.launcher import EngineExitedError, EngineProcesses
 from router_svc.model_store import (
     DEFAULT_MODEL,
     ModelNotFoundError,
@@ -36,7 +37,9 @@ from router_svc.text.tokenizer import Tokenizer
 from router_svc.text.tokenizer_parts import TokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from router_svc.engine_info import EngineInfo
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -49,6 +52,15 @@ _ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "type": click.Path(exists=True, dir_okay=False, path_type=Path),
             "help": "Jinja file to use instead of the model's own chat template.",
+        },
+    ),
+    (
+        "--routing-policy",
+        {
+            "type": click.Choice(list(POLICIES)),
+            "default": "prefix_aware",
+            "help": "Which of several engines gets a request: the one that is soonest done with "
+            "it, what it has cached considered or not, or each in turn.",
         },
     ),
     (
@@ -93,6 +105,15 @@ def main() -> None:
 
 @main.command()
 @click.argument("model", default=DEFAULT_MODEL)
+@click.option(
+    "--data-parallel-size",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    envvar="OCTAVO_DATA_PARALLEL_SIZE",
+    show_envvar=True,
+    help="Engines behind the router, each with the whole model and its share of the cores.",
+)
 @_router_options
 @engine_options
 def serve(model: str, **params: Any) -> None:
@@ -181,18 +202,21 @@ async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
 async def _serve(path: Path, params: dict[str, Any]) -> int:
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        child = await stack.enter_async_context(
-            EngineProcess(path, engine_args(params), shutdown_timeout=params["shutdown_timeout"])
+        engines = EngineProcesses(
+            path,
+            engine_args(params),
+            count=params["data_parallel_size"],
+            shutdown_timeout=params["shutdown_timeout"],
         )
+        await stack.enter_async_context(engines)
 
-        def on_ready(info: EngineInfo) -> None:
-            if not child.was_ready:
-                child.was_ready = True
+        def on_ready(target: str, info: EngineInfo) -> None:
+            if engines.mark_ready(target):
                 _say_ready(info, params, time.monotonic() - started)
 
-        router = await _router(stack, path, child.target, params, on_ready)
+        router = await _router(stack, path, engines.targets, params, on_ready)
         running = asyncio.create_task(router.run())
-        lost = asyncio.create_task(child.failed())
+        lost = asyncio.create_task(engines.failed())
         await asyncio.wait((running, lost), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             lost.cancel()
@@ -210,12 +234,16 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
 async def _route(path: Path, target: str, params: dict[str, Any]) -> int:
     started = time.monotonic()
     async with AsyncExitStack() as stack:
+        said = False
 
-        def on_ready(info: EngineInfo) -> None:
-            _say_ready(info, params, time.monotonic() - started)
+        def on_ready(_: str, info: EngineInfo) -> None:
+            nonlocal said
+            if not said:
+                _say_ready(info, params, time.monotonic() - started)
+            said = True
 
         click.echo(f"Waiting for the engine at {target} …", err=True)
-        router = await _router(stack, path, target, params, on_ready)
+        router = await _router(stack, path, (target,), params, on_ready)
         await router.run()
     return 0
 
@@ -223,14 +251,14 @@ async def _route(path: Path, target: str, params: dict[str, Any]) -> int:
 async def _router(
     stack: AsyncExitStack,
     path: Path,
-    target: str,
+    targets: Sequence[str],
     params: dict[str, Any],
-    on_ready: Callable[[EngineInfo], None],
+    on_ready: Callable[[str, EngineInfo], None],
 ) -> Router:
     edge = Edge.of(params)
     tokenizer, template = await asyncio.to_thread(_load_text, path, params["chat_template"])
     formats = _choose_formats(template, params)
-    channel = EngineChannel(target, tokenizer.sha256, on_ready=on_ready)
+    fleet = Fleet(tokenizer.sha256, policy=params["routing_policy"], on_ready=on_ready)
     config = RouterConfig(
         host=params["host"],
         port=params["port"],
@@ -239,14 +267,15 @@ async def _router(
         shutdown_timeout=params["shutdown_timeout"],
         edge=edge,
     )
-    router = Router(config, ServedModel(channel, tokenizer, template, formats), channel)
+    router = Router(config, ServedModel(fleet, tokenizer, template, formats), fleet)
     stack.push_async_callback(router.close)
     try:
         await router.start()
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    channel.start()
-    stack.push_async_callback(channel.close)
+    for target in targets:
+        fleet.add(target)
+    stack.push_async_callback(fleet.close)
     # What is loaded stays for good; the collector need not look at it again.
     gc.collect()
     gc.freeze()

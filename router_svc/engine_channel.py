@@ -2,7 +2,8 @@
 
 The session's reader never waits for a client: each request has its own queue, bounded in tokens,
 and a request whose client lets the queue fill up is cancelled with a clear error. When the session
-breaks, every request on it fails at once, and the channel connects again by itself.
+breaks, or the engine, which tells its load at least every second, falls silent, every request on it
+fails at once, and the channel connects again by itself.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import deque
-from dataclasses import dataclass
+import time
 from typing import TYPE_CHECKING
 
 import grpc
@@ -20,17 +20,21 @@ from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
 from router_svc.encoder_calls import EncoderCalls, EncoderInput, EncoderRequest
+from router_svc.engine_info import EngineInfo, EngineLoad
 from router_svc.engine_messages import (
     to_deltas,
+    to_error,
     to_event,
     to_generate_request,
     to_prompt_logprobs,
 )
-from router_svc.errors import ApiError, ErrorKind, from_grpc_status
-from router_svc.generation_types import EngineDelta, EngineEvent, EngineFinish, GenerationRequest
+from router_svc.errors import ApiError, ErrorKind
+from router_svc.request_stream import RequestStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from router_svc.generation_types import GenerationRequest
 
 log = logging.getLogger(__name__)
 
@@ -44,93 +48,25 @@ _CHANNEL_OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
-_MAX_BACKLOG_TOKENS = 65_536
 _RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """What a router needs to know of an engine's model. Lengths count tokens."""
-
-    served_names: tuple[str, ...]
-    source: str
-    max_model_len: int
-    vocab_size: int
-    max_num_seqs: int  # choices that run at once
-    max_n: int
-    max_logprobs: int
-    ready_unix_seconds: int
-    generates: bool = True
-    embedding_size: int = 0  # numbers of an embedding; 0 if the model makes none
-    num_labels: int = 0  # outputs of the classifier; 0 if the model has none
+# An engine tells its load every second; one that is merely busy does too.
+_SILENCE_SECONDS = 6.0
 
 
 class EngineMismatchError(Exception):
     """The engine's model is not the one that the router was started with."""
 
 
-class RequestStream:
-    """The events of one request; iterated by the pipeline, filled by the session's reader."""
-
-    def __init__(
-        self, prompt: tuple[int, ...], n: int, on_cancel: Callable[[int | None], None]
-    ) -> None:
-        self.prompt = prompt
-        self.num_unfinished = n
-        self._on_cancel = on_cancel
-        self._events: deque[EngineEvent] = deque()
-        self._backlog_tokens = 0
-        self._error: ApiError | None = None
-        self._wake = asyncio.Event()
-
-    def push(self, event: EngineEvent) -> None:
-        """Adds an event; cancels the request if its reader is too far behind."""
-        if self._error is not None:
-            return
-        if isinstance(event, EngineFinish):
-            self.num_unfinished -= 1
-        elif isinstance(event, EngineDelta):
-            self._backlog_tokens += len(event.token_ids)
-            if self._backlog_tokens > _MAX_BACKLOG_TOKENS:
-                self._on_cancel(None)
-                self.fail(
-                    ApiError(
-                        ErrorKind.RATE_LIMITED,
-                        f"the answer was not read: {self._backlog_tokens} tokens are waiting",
-                    )
-                )
-                return
-        self._events.append(event)
-        self._wake.set()
-
-    def fail(self, error: ApiError) -> None:
-        """Ends the stream with an error once the events before it have been read."""
-        if self._error is None:
-            self._error = error
-            self._wake.set()
-
-    def cancel(self, choice: int | None = None) -> None:
-        """Aborts one choice, or the whole request."""
-        self._on_cancel(choice)
-
-    async def __aiter__(self) -> AsyncIterator[EngineEvent]:
-        while True:
-            while self._events:
-                event = self._events.popleft()
-                if isinstance(event, EngineDelta):
-                    self._backlog_tokens -= len(event.token_ids)
-                yield event
-            if self._error is not None:
-                raise self._error
-            self._wake.clear()
-            await self._wake.wait()
+class EngineSilentError(Exception):
+    """The engine said nothing for too long."""
 
 
 class EngineChannel:
     """One engine, reached at `target` ("unix:/path" or "host:port").
 
     An engine whose model has another tokeniser than `tokenizer_sha256` is never ready: its tokens
-    would mean other text.
+    would mean other text. Nor is one that `check` refuses by EngineMismatchError. `on_load` is
+    called with each load that the engine tells.
     """
 
     def __init__(
@@ -138,9 +74,16 @@ class EngineChannel:
         target: str,
         tokenizer_sha256: str,
         *,
+        check: Callable[[EngineInfo], None] | None = None,
         on_ready: Callable[[EngineInfo], None] | None = None,
+        on_load: Callable[[], None] | None = None,
     ) -> None:
         self.target = target
+        self.load = EngineLoad()
+        self.draining = False
+        self.ready_since = 0.0  # time.monotonic()
+        self._check = check
+        self._on_load = on_load
         self._tokenizer_sha256 = tokenizer_sha256
         self.info: EngineInfo | None = None
         self._on_ready = on_ready
@@ -178,9 +121,10 @@ class EngineChannel:
     def submit(self, request: GenerationRequest) -> RequestStream:
         """Starts a request; see `generation.EngineClient`."""
         stream_id = next(self._ids)
+        num_finished = sum(resumed.finished for resumed in request.resume)
         stream = RequestStream(
             tuple(request.prompt_token_ids),
-            request.n,
+            request.n - num_finished,
             lambda choice: self._cancel(stream_id, choice),
         )
         if self._outbox is None:
@@ -189,6 +133,8 @@ class EngineChannel:
         self._streams[stream_id] = stream
         submit = to_generate_request(request, self._defaults)
         submit.expect.tokenizer_sha256 = self._tokenizer_sha256
+        if self.info is not None:
+            submit.expect.weights_version = self.info.weights_version
         self._outbox.put_nowait(
             pb.SessionRequest(stream_id=stream_id, submit=submit, accepts_token_runs=True)
         )
@@ -244,6 +190,8 @@ class EngineChannel:
                     log.warning("engine %s lost: %s", self.target, error.details())
             except EngineMismatchError as error:
                 log.error("engine %s is not used: %s", self.target, error)
+            except EngineSilentError as error:
+                log.warning("engine %s is given up: %s", self.target, error)
             except Exception:  # whatever one message broke, the next session may work
                 log.exception("the session with engine %s broke", self.target)
             finally:
@@ -263,7 +211,7 @@ class EngineChannel:
                 f" the router's has {self._tokenizer_sha256}"
             )
         self._defaults = answer.default_sampling
-        return EngineInfo(
+        info = EngineInfo(
             served_names=tuple(answer.served_names),
             source=answer.source,
             max_model_len=answer.max_model_len,
@@ -276,24 +224,38 @@ class EngineChannel:
             generates=answer.generates or not (answer.embedding_size or answer.num_labels),
             embedding_size=answer.embedding_size,
             num_labels=answer.num_labels,
+            instance_id=answer.instance_id,
+            tokenizer_sha256=answer.tokenizer_sha256,
+            weights_version=answer.weights_version,
+            block_size=answer.block_size,
         )
+        if self._check is not None:
+            self._check(info)
+        return info
 
     async def _serve(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
-        """Lets requests through until the connection breaks."""
-        health = asyncio.create_task(self._follow_health(channel))
+        """Lets requests through until the connection breaks or the engine falls silent."""
+        watches = [
+            asyncio.create_task(self._follow_health(channel)),
+            asyncio.create_task(self._follow_loads(channel)),
+        ]
+        if info.generates:
+            watches.append(asyncio.create_task(self._run_session(channel, info)))
+        else:
+            self._admit(info)
         try:
-            if info.generates:
-                await self._run_session(channel, info)
-            else:  # without a session, the health service's stream shows when the engine is gone
-                self._admit(info)
-                await health
+            done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            health.cancel()
-            await asyncio.gather(health, return_exceptions=True)
+            for task in watches:
+                task.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
 
     def _admit(self, info: EngineInfo) -> None:
         self._serving = True
         self._connected = True
+        self.ready_since = time.monotonic()
         if self._on_ready is not None:
             self._on_ready(info)
 
@@ -322,6 +284,30 @@ class EngineChannel:
         async for answer in answers:
             self._serving = answer.status == health_pb2.HealthCheckResponse.SERVING
 
+    async def _follow_loads(self, channel: grpc.aio.Channel) -> None:
+        stub = telemetry_pb2_grpc.TelemetryStub(channel)
+        answers = aiter(stub.WatchLoads(telemetry_pb2.WatchLoadsRequest()))
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE_SECONDS):
+                    answer = await anext(answers)
+            except TimeoutError:
+                raise EngineSilentError(f"nothing came for {_SILENCE_SECONDS:g} s") from None
+            except StopAsyncIteration:
+                return
+            self.draining = answer.state == telemetry_pb2.ENGINE_STATE_DRAINING
+            self.load = EngineLoad(
+                num_running=answer.num_running,
+                num_waiting=answer.num_waiting,
+                num_uncomputed_tokens=answer.num_uncomputed_tokens,
+                num_free_blocks=answer.num_free_blocks,
+                num_blocks=answer.num_blocks,
+                step_seconds=answer.step_seconds,
+                received_at=time.monotonic(),
+            )
+            if self._on_load is not None:
+                self._on_load()
+
     def _dispatch_runs(self, runs: pb.TokenRuns) -> None:
         for stream_id, delta in to_deltas(runs):
             stream = self._streams.get(stream_id)
@@ -334,8 +320,7 @@ class EngineChannel:
             return  # cancelled here; the engine had not heard of it yet
         if event.WhichOneof("outcome") == "failure":
             del self._streams[event.stream_id]
-            failure = event.failure
-            stream.fail(from_grpc_status(failure.code, failure.message, failure.status_details))
+            stream.fail(to_error(event.failure))
         elif event.event.WhichOneof("event") == "prompt_logprobs":
             stream.push(to_prompt_logprobs(event.event.prompt_logprobs, stream.prompt))
         elif (translated := to_event(event.event)) is not None:

@@ -49,6 +49,15 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumedChoice:
+    """What earlier attempts produced of one choice, and whether it has ended."""
+
+    choice: int
+    token_ids: tuple[int, ...]
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt to continue n times."""
 
@@ -72,6 +81,8 @@ class GenerationRequest:
     traceparent: str = ""
     timeout: float | None = None  # seconds
     constraint: Constraint | None = None
+    attempt: int = 0
+    resume: tuple[ResumedChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,7 @@ class EngineAdmitted:
     """The engine began to compute the request."""
 
     cached_tokens: int
+    seed: int = 0  # in use, given or made up
 
 
 class EngineDelta(NamedTuple):  # one for each token: a tuple is made in a third of the time
@@ -105,6 +117,7 @@ class EnginePromptLogprobs:
     """Log-probabilities of prompt positions, in order; None for the first token of a prompt."""
 
     entries: Sequence[Logprob | None]
+    first_position: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,3 +81,51 @@ class EngineProcess:
                 raise EngineExitedError(exit_code)
             log.error("the engine exited with code %d; starting it again", exit_code)
             await asyncio.sleep(_RESTART_SECONDS)
+
+
+class EngineProcesses:
+    """Several engines of one model, which share the machine's cores.
+
+    Used as an async context manager. The first that ends before it was ever ready ends them all.
+    """
+
+    def __init__(
+        self, model: Path, args: Sequence[str], *, count: int, shutdown_timeout: float
+    ) -> None:
+        shared = _shared_cores(args, count)
+        self._engines = [
+            EngineProcess(model, [*args, *shared], shutdown_timeout=shutdown_timeout)
+            for _ in range(count)
+        ]
+
+    @property
+    def targets(self) -> list[str]:
+        """Where each is reached."""
+        return [engine.target for engine in self._engines]
+
+    def mark_ready(self, target: str) -> bool:
+        """Notes that an engine is ready; True when it was the last one to become so."""
+        engine = next(each for each in self._engines if each.target == target)
+        if engine.was_ready:
+            return False
+        engine.was_ready = True
+        return all(each.was_ready for each in self._engines)
+
+    async def __aenter__(self) -> EngineProcesses:
+        for engine in self._engines:
+            await engine.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(engine.__aexit__() for engine in self._engines))
+
+    async def failed(self) -> None:
+        """Waits for as long as all are healthy; raises EngineExitedError otherwise."""
+        await asyncio.gather(*(engine.failed() for engine in self._engines))
+
+
+def _shared_cores(args: Sequence[str], count: int) -> list[str]:
+    """Each engine's share of the cores, unless their number is given."""
+    if count == 1 or any(arg.startswith("--threads") for arg in args):
+        return []
+    return [f"--threads={max(1, len(os.sched_getaffinity(0)) // count)}"]

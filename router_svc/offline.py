@@ -20,7 +20,7 @@ from octavo.cache_dir import default_cache_dir
 from octavo.flags import engine_args
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from router_svc.engine_channel import EngineChannel, EngineInfo, wait_ready
+from router_svc.fleet.fleet import Fleet
 from router_svc.generation import generate
 from router_svc.generation_types import (
     ChoiceDelta,
@@ -38,6 +38,8 @@ from router_svc.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
+
+    from router_svc.engine_info import EngineInfo
 
 T = TypeVar("T")
 
@@ -112,7 +114,7 @@ class LLM:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="octavo")
         self._thread.start()
         self._engine = EngineProcess(path, engine_args(engine_flags), shutdown_timeout=5.0)
-        self._channel = EngineChannel(self._engine.target, self._tokenizer.sha256)
+        self._fleet = Fleet(self._tokenizer.sha256)
         self._info: EngineInfo = self._run(self._start())
 
     def __enter__(self) -> LLM:
@@ -220,7 +222,7 @@ class LLM:
         async def run(request: GenerationRequest, output: RequestOutput) -> None:
             nonlocal num_tokens
             async with room:
-                async for delta in generate(request, self._channel, self._tokenizer):
+                async for delta in generate(request, self._fleet, self._tokenizer):
                     _add(delta, output)
             num_tokens += sum(len(choice.token_ids) for choice in output.outputs)
             speed = num_tokens / max(1e-9, self._loop.time() - started)
@@ -239,9 +241,9 @@ class LLM:
 
     async def _start(self) -> EngineInfo:
         await self._engine.__aenter__()
-        self._channel.start()
+        self._fleet.add(self._engine.target)
         failed = asyncio.create_task(self._engine.failed())
-        ready = asyncio.create_task(wait_ready(self._channel, _READY_TIMEOUT_SECONDS))
+        ready = asyncio.create_task(self._fleet.wait_ready(_READY_TIMEOUT_SECONDS))
         await asyncio.wait((failed, ready), return_when=asyncio.FIRST_COMPLETED)
         failed.cancel()
         if ready.done() and (info := ready.result()) is not None:
@@ -252,7 +254,7 @@ class LLM:
         raise RuntimeError("the engine did not start; it has said why on stderr")
 
     async def _stop(self) -> None:
-        await self._channel.close()
+        await self._fleet.close()
         await self._engine.__aexit__()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol
 
-import grpc
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -17,9 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
-    from router_svc.engine_channel import EngineChannel
-
-log = logging.getLogger(__name__)
+    from router_svc.fleet.fleet import Fleet
 
 
 class Readiness(Protocol):
@@ -29,9 +25,7 @@ class Readiness(Protocol):
     def ready(self) -> bool: ...
 
 
-def ops_routes(
-    router: Readiness, engine: EngineChannel, registry: CollectorRegistry
-) -> list[Route]:
+def ops_routes(router: Readiness, fleet: Fleet, registry: CollectorRegistry) -> list[Route]:
     """The routes; none needs a key or a body."""
 
     async def health(_: Request) -> Response:
@@ -46,14 +40,10 @@ def ops_routes(
         return JSONResponse({"version": version("octavo")})
 
     async def load(_: Request) -> Response:
-        return JSONResponse({"requests_in_flight": engine.num_in_flight})
+        return JSONResponse({"requests_in_flight": fleet.num_in_flight})
 
     async def metrics(_: Request) -> Response:
-        expositions = []
-        try:
-            expositions.append(await engine.metrics())
-        except grpc.aio.AioRpcError as error:
-            log.warning("no metrics from engine %s: %s", engine.target, error.details())
+        expositions = await fleet.metrics()
         text = await asyncio.to_thread(merged_exposition, registry, expositions)
         return Response(text, media_type=CONTENT_TYPE)
 

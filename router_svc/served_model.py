@@ -13,7 +13,8 @@ from router_svc.text.chat_template import ChatTemplate, TemplateError, encode_ch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from router_svc.engine_channel import EngineChannel, EngineInfo
+    from router_svc.engine_info import EngineInfo
+    from router_svc.fleet.fleet import Fleet
     from router_svc.output_formats import OutputFormats
     from router_svc.text.tokenizer import Tokenizer
 
@@ -33,7 +34,7 @@ class ServedModel:
 
     def __init__(
         self,
-        engine: EngineChannel,
+        engine: Fleet,
         tokenizer: Tokenizer,
         template: ChatTemplate | None,
         formats: OutputFormats,

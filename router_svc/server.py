@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from router_svc.engine_channel import EngineChannel
+    from router_svc.fleet.fleet import Fleet
     from router_svc.served_model import ServedModel
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class _Uvicorn(uvicorn.Server):
 class Router:
     """Serves one model until told to stop; a drain finishes what has begun."""
 
-    def __init__(self, config: RouterConfig, model: ServedModel, engine: EngineChannel) -> None:
+    def __init__(self, config: RouterConfig, model: ServedModel, engine: Fleet) -> None:
         self._config = config
         self._engine = engine
         self._metrics = RouterMetrics()

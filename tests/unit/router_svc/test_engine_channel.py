@@ -14,6 +14,7 @@ from octavo.engine.v1 import engine_pb2_grpc
 from router_svc.engine_channel import EngineChannel, wait_ready
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import EngineDelta, EngineEvent, GenerationRequest, Sampling
+from tests.support.steady_telemetry import add_steady_telemetry
 
 REQUEST = GenerationRequest("r", (1, 2), Sampling(temperature=0))
 
@@ -49,6 +50,7 @@ async def serve() -> AsyncIterator:
     async def start(engine: ScriptedEngine) -> str:
         server = grpc.aio.server()
         engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
+        add_steady_telemetry(server)
         servicer = health.aio.HealthServicer()
         await servicer.set("octavo.engine.v1.Engine", health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

@@ -23,7 +23,7 @@ from router_svc.auth.keyring import KeyRing
 from router_svc.auth.rpc import KeyInterceptor
 from router_svc.call_context import CallContext
 from router_svc.edge import Edge
-from router_svc.engine_channel import EngineChannel
+from router_svc.fleet.fleet import Fleet
 from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 from router_svc.http.cors import CorsRules
@@ -46,9 +46,9 @@ async def whole_app() -> AsyncIterator[Starlette]:
     """The application that the router serves, with every service and every route for operators."""
     edge = Edge(keyring())
     config = RouterConfig("127.0.0.1", 0, 0, 1 << 20, 1.0, edge)
-    channel = EngineChannel("unix:/nowhere", "")
+    fleet = Fleet("")
     # No call gets as far as the model.
-    router = Router(config, None, channel)  # type: ignore[arg-type] -- see above
+    router = Router(config, None, fleet)  # type: ignore[arg-type] -- see above
     await router.start()
     yield router.app
     await router.close()

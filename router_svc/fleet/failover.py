@@ -1,0 +1,218 @@
+"""An answer that outlives its engine.
+
+    engine A   admitted  t0 t1 t2 ✗ lost
+    engine B                        resume [t0 t1 t2]  t3 t4 … finish
+    client     started   t0 t1 t2                      t3 t4 … finish
+
+What was sent of each choice is kept as token ids, and with the seed in use that is all there is to
+an answer: another engine replays grammar, penalties and limits over it and goes on where the first
+one stopped. Before the first token a request is simply sent again, out of a budget, so that an
+outage does not become a storm.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from router_svc.errors import ApiError, ErrorKind
+from router_svc.generation_types import (
+    EngineAdmitted,
+    EngineDelta,
+    EngineEvent,
+    EngineFinish,
+    EnginePromptLogprobs,
+    GenerationRequest,
+    ResumedChoice,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from router_svc.generation_types import EngineStream
+
+log = logging.getLogger(__name__)
+
+# A request whose engines are lost one after another may be what kills them.
+MAX_LOST_ENGINES = 3
+
+
+class Placement(Protocol):
+    """One attempt: a stream on an engine that was chosen for it."""
+
+    @property
+    def engine(self) -> str:
+        """Which engine."""
+        ...
+
+    @property
+    def stream(self) -> EngineStream:
+        """The attempt's events."""
+        ...
+
+    def ended(self, error: ApiError | None) -> None:
+        """Tells how the attempt ended; None is well, or the client's own wish."""
+        ...
+
+
+class Placer(Protocol):
+    """Chooses engines."""
+
+    async def place(
+        self, request: GenerationRequest, refused: frozenset[str], *, resumes: bool
+    ) -> Placement:
+        """Starts an attempt on an engine that is not among `refused`.
+
+        To resume it may wait for an engine. Raises ApiError if there is none.
+        """
+        ...
+
+    def may_retry(self) -> bool:
+        """Takes one retry out of the budget; False if it is spent."""
+        ...
+
+
+@dataclass(slots=True)
+class _Choice:
+    token_ids: list[int] = field(default_factory=list)
+    finished: bool = False
+
+
+class FailoverStream:
+    """The events of one request over all of its attempts, as if there were one."""
+
+    def __init__(self, request: GenerationRequest, placer: Placer) -> None:
+        self._request = request
+        self._placer = placer
+        self._deadline = None if request.timeout is None else time.monotonic() + request.timeout
+        self._choices = [_Choice() for _ in range(request.n)]
+        self._num_prompt_logprobs = 0
+        self._seed: int | None = request.sampling.seed
+        self._started = False
+        self._placement: Placement | None = None
+        self._cancelled = False
+        self.num_lost = 0  # engines that were lost under this request
+
+    def cancel(self, choice: int | None = None) -> None:
+        """Aborts one choice, or the whole request."""
+        if choice is None:
+            self._cancelled = True
+        else:
+            self._choices[choice].finished = True
+        if self._placement is not None:
+            self._placement.stream.cancel(choice)
+            if choice is None:
+                self._end(None)
+
+    async def __aiter__(self) -> AsyncIterator[EngineEvent]:
+        refused: frozenset[str] = frozenset()
+        attempt, failure = 0, None
+        while not self._cancelled:
+            placement = self._placement = await self._place(attempt, refused, failure)
+            attempt += 1
+            try:
+                async for event in placement.stream:
+                    if (news := self._take(event)) is not None:
+                        yield news
+                    if all(choice.finished for choice in self._choices):
+                        self._end(None)
+                        return
+                self._end(None)
+                return  # the pipeline says what an early end means
+            except ApiError as error:
+                self._end(error)
+                refused, failure = self._after(error, placement.engine, refused), error
+
+    @property
+    def _has_output(self) -> bool:
+        return any(choice.token_ids for choice in self._choices)
+
+    async def _place(
+        self, attempt: int, refused: frozenset[str], failure: ApiError | None
+    ) -> Placement:
+        request = self._next_request(attempt)
+        try:
+            return await self._placer.place(request, refused, resumes=self._has_output)
+        except ApiError as nobody:
+            # That there is no other engine says less than why the last one did not do.
+            raise (failure or nobody) from nobody
+
+    def _end(self, error: ApiError | None) -> None:
+        if self._placement is not None:
+            self._placement.ended(error)
+            self._placement = None
+
+    def _after(self, error: ApiError, engine: str, refused: frozenset[str]) -> frozenset[str]:
+        """Who must not be asked next. Raises the error where nobody can help."""
+        if self._cancelled:
+            raise error
+        match error.kind:
+            case ErrorKind.RATE_LIMITED if not self._has_output:
+                return refused | {engine}  # full; another may have room
+            case ErrorKind.UNAVAILABLE if error.code == "draining":
+                return refused | {engine}
+            case ErrorKind.UNAVAILABLE:
+                self.num_lost += 1
+                if self.num_lost > MAX_LOST_ENGINES:
+                    raise error
+                if not self._has_output and not self._placer.may_retry():
+                    raise error
+                log.info(
+                    "request_id=%s attempt on engine %s ended (%s); %d tokens are kept",
+                    self._request.request_id,
+                    engine,
+                    error.message,
+                    sum(len(choice.token_ids) for choice in self._choices),
+                )
+                return refused | {engine}
+            case _:
+                raise error
+
+    def _next_request(self, attempt: int) -> GenerationRequest:
+        """The request as the next engine gets it."""
+        request = self._request
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise ApiError(ErrorKind.DEADLINE_EXCEEDED)
+            request = replace(request, timeout=left)
+        if attempt == 0:
+            return request
+        resume = tuple(
+            ResumedChoice(index, tuple(choice.token_ids), choice.finished)
+            for index, choice in enumerate(self._choices)
+            if choice.token_ids or choice.finished
+        )
+        sampling = replace(request.sampling, seed=self._seed)
+        return replace(request, attempt=attempt, resume=resume, sampling=sampling)
+
+    def _take(self, event: EngineEvent) -> EngineEvent | None:
+        """Notes what an event adds, and gives what of it the client has not had yet."""
+        match event:
+            case EngineDelta():
+                choice = self._choices[event.choice]
+                if event.first_position == len(choice.token_ids):
+                    choice.token_ids += event.token_ids
+                # A gap or a repeat is passed on: the pipeline names it and ends the request.
+            case EngineFinish():
+                self._choices[event.choice].finished = True
+            case EngineAdmitted():
+                self._seed = event.seed
+                if self._started:
+                    return None
+                self._started = True
+            case EnginePromptLogprobs():
+                return self._take_prompt_logprobs(event)
+        return event
+
+    def _take_prompt_logprobs(self, event: EnginePromptLogprobs) -> EnginePromptLogprobs | None:
+        # The attempt after one that ended within them begins again.
+        had = self._num_prompt_logprobs - event.first_position
+        if had < 0 or had >= len(event.entries):
+            return None
+        self._num_prompt_logprobs = event.first_position + len(event.entries)
+        return replace(
+            event, entries=event.entries[had:], first_position=event.first_position + had
+        )

@@ -1,0 +1,229 @@
+"""The engines that serve one model. To the pipeline a fleet is one engine that does not die."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import grpc
+
+from router_svc.engine_channel import EngineChannel, EngineMismatchError
+from router_svc.errors import ApiError, ErrorKind
+from router_svc.fleet.circuit import RetryBudget
+from router_svc.fleet.failover import FailoverStream
+from router_svc.fleet.member import Member
+from router_svc.fleet.policies import POLICIES, Ranked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from router_svc.encoder_calls import EncoderInput, EncoderRequest
+    from router_svc.engine_info import EngineInfo
+    from router_svc.fleet.member import Attempt
+    from router_svc.generation_types import GenerationRequest
+
+log = logging.getLogger(__name__)
+
+# An answer that has begun waits for so long for another engine; a new request does not wait.
+RESUME_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+# With fewer engines than this share allowed by their circuits, circuits are not believed: what
+# fails everywhere is rarely the engines' fault.
+_PANIC_SHARE = 0.5
+
+
+class Fleet:
+    """Engines by target. `tokenizer_sha256` is of the model whose text side the router has."""
+
+    def __init__(
+        self,
+        tokenizer_sha256: str,
+        *,
+        policy: str = "prefix_aware",
+        on_ready: Callable[[str, EngineInfo], None] | None = None,
+    ) -> None:
+        self._tokenizer_sha256 = tokenizer_sha256
+        self._policy = POLICIES[policy]
+        self._on_ready = on_ready
+        self._members: dict[str, Member] = {}
+        self._budget = RetryBudget()
+        self._turn = 0
+        self._info: EngineInfo | None = None
+        self._closed: ApiError | None = None
+        self.num_retries = 0
+        self.num_failovers = 0
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """All engines, those that cannot serve included."""
+        return list(self._members.values())
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """What the engines say of the model; None until one was reached."""
+        return self._info
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would find an engine now."""
+        return any(member.may_serve for member in self._members.values())
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests that are under way on all engines."""
+        return sum(member.channel.num_in_flight for member in self._members.values())
+
+    def add(self, target: str) -> None:
+        """Connects to an engine, and stays connected to it."""
+        if target in self._members:
+            self._members[target].leaving = False
+            return
+        channel = EngineChannel(
+            target,
+            self._tokenizer_sha256,
+            check=self._check,
+            on_ready=lambda info: self._say_ready(target, info),
+            on_load=lambda: self._move_from(member),
+        )
+        member = self._members[target] = Member(channel)
+        channel.start()
+
+    def remove(self, target: str) -> None:
+        """Sends an engine nothing more; it finishes what it has."""
+        if (member := self._members.get(target)) is not None:
+            member.leaving = True
+
+    async def wait_ready(self, seconds: float) -> EngineInfo | None:
+        """What the engines say of the model once one is ready, or None after `seconds`."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < deadline:
+            if self.ready:
+                return self._info
+            await asyncio.sleep(_POLL_SECONDS)
+        return None
+
+    async def metrics(self) -> list[bytes]:
+        """The Prometheus metrics of each engine that answers, in the order of `members`."""
+        answers = await asyncio.gather(
+            *(member.channel.metrics() for member in self._members.values()),
+            return_exceptions=True,
+        )
+        expositions = []
+        for member, answer in zip(self._members.values(), answers, strict=True):
+            if isinstance(answer, grpc.aio.AioRpcError):
+                log.warning("no metrics from engine %s: %s", member.name, answer.details())
+                expositions.append(b"")
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                expositions.append(answer)
+        return expositions
+
+    async def close(self) -> None:
+        """Ends all connections; what runs on them fails."""
+        await asyncio.gather(*(member.channel.close() for member in self._members.values()))
+
+    def submit(self, request: GenerationRequest) -> FailoverStream:
+        """Starts a request; see `generation_types.EngineClient`."""
+        self._budget.earn()
+        return FailoverStream(request, self)
+
+    async def place(
+        self, request: GenerationRequest, refused: frozenset[str], *, resumes: bool
+    ) -> Attempt:
+        """See `failover.Placer`."""
+        loop = asyncio.get_running_loop()
+        patience = RESUME_SECONDS if resumes else 0.0
+        if request.timeout is not None:
+            patience = min(patience, request.timeout)
+        deadline = loop.time() + patience
+        while True:
+            if self._closed is not None:
+                raise self._closed
+            ranking = self.rank(request, refused)
+            if ranking:
+                self._turn += 1
+                if request.attempt:
+                    self.num_failovers += resumes
+                    self.num_retries += not resumes
+                best = ranking[0].candidate
+                return self._members[best.engine].submit(request, best.cached_tokens)
+            if loop.time() >= deadline:
+                raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
+            # One that came back is as good as another.
+            refused = frozenset()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def may_retry(self) -> bool:
+        """See `failover.Placer`."""
+        return self._budget.spend()
+
+    def rank(
+        self, request: GenerationRequest, refused: frozenset[str] = frozenset()
+    ) -> list[Ranked]:
+        """The engines that could take a request, best first."""
+        there = [m for m in self._members.values() if m.may_serve and m.name not in refused]
+        allowed = [member for member in there if member.circuit.allows]
+        if len(allowed) < _PANIC_SHARE * len(there):
+            allowed = there
+        candidates = [member.candidate(0) for member in allowed]
+        return self._policy(candidates, len(request.prompt_token_ids), self._turn)
+
+    async def embed(
+        self, request: EncoderRequest, inputs: Iterable[EncoderInput]
+    ) -> list[Sequence[float]]:
+        """One vector an input, in their order; sent again if its engine is lost."""
+        self._budget.earn()
+        inputs = list(inputs)
+        while True:
+            there = [m for m in self._members.values() if m.may_serve and m.circuit.allows]
+            if not there:
+                raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
+            self._turn += 1
+            member = min(there, key=lambda each: each.channel.num_in_flight)
+            try:
+                vectors = await member.channel.embed(request, inputs)
+            except ApiError as error:
+                if error.kind is not ErrorKind.UNAVAILABLE or not self._budget.spend():
+                    raise
+                member.circuit.failed()
+                self.num_retries += 1
+            else:
+                member.circuit.succeeded()
+                return vectors
+
+    def fail_all(self, error: ApiError) -> None:
+        """Ends every request with an error, and whatever comes after; for the router's own end."""
+        self._closed = error
+        for member in self._members.values():
+            member.channel.fail_all(error)
+
+    def _say_ready(self, target: str, info: EngineInfo) -> None:
+        self._members[target].circuit.reset()
+        if self._on_ready is not None:
+            self._on_ready(target, info)
+
+    def _move_from(self, member: Member) -> None:
+        """Takes answers off an engine that drains, if there is another to go on with them."""
+        if not (member.channel.draining and member.channel.num_in_flight):
+            return
+        if any(other.may_serve for other in self._members.values() if other is not member):
+            member.channel.fail_all(
+                ApiError(ErrorKind.UNAVAILABLE, "the engine is draining", code="draining")
+            )
+
+    def _check(self, info: EngineInfo) -> None:
+        """Refuses an engine whose weights are not those of the others."""
+        others = [
+            member.channel.info
+            for member in self._members.values()
+            if member.channel.ready and member.channel.info is not None
+        ]
+        for other in others:
+            if other.weights_version != info.weights_version:
+                raise EngineMismatchError(
+                    f"its weights have the version {info.weights_version}, those of the engines in"
+                    f" use {other.weights_version}"
+                )
+        self._info = info

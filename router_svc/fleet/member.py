@@ -1,0 +1,93 @@
+"""One engine of a fleet, as the router sees it: its connection, its load, its circuit."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from router_svc.errors import ErrorKind
+from router_svc.fleet.circuit import Circuit
+from router_svc.fleet.policies import Candidate
+
+if TYPE_CHECKING:
+    from router_svc.engine_channel import EngineChannel
+    from router_svc.engine_info import EngineLoad
+    from router_svc.errors import ApiError
+    from router_svc.generation_types import EngineStream, GenerationRequest
+
+# A report may have been under way when a request was sent: what it does not know of yet counts
+# beside it for so long.
+_REPORT_SECONDS = 0.2
+_TO_BLAME = (ErrorKind.UNAVAILABLE, ErrorKind.INTERNAL)
+
+
+@dataclass(slots=True)
+class _Dispatched:
+    at: float
+    tokens: int
+
+
+class Member:
+    """An engine that may be chosen while `channel` is ready and `circuit` allows it."""
+
+    def __init__(self, channel: EngineChannel) -> None:
+        self.channel = channel
+        self.circuit = Circuit(time.monotonic)
+        self.leaving = False  # no longer discovered; finishes what it has
+        self._recent: deque[_Dispatched] = deque()
+
+    @property
+    def name(self) -> str:
+        """Where the engine is reached, which names it in logs and metrics."""
+        return self.channel.target
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether it can be sent a request, its circuit aside."""
+        return self.channel.ready and not self.leaving
+
+    def candidate(self, cached_tokens: int) -> Candidate:
+        """What a policy gets to know."""
+        load = self.channel.load
+        return Candidate(
+            engine=self.name,
+            queued_tokens=load.num_uncomputed_tokens + self._not_yet_reported(load),
+            num_running=load.num_running,
+            cached_tokens=cached_tokens,
+            kv_usage=1 - load.num_free_blocks / load.num_blocks if load.num_blocks else 0.0,
+            ready_seconds=time.monotonic() - self.channel.ready_since,
+        )
+
+    def submit(self, request: GenerationRequest, cached_tokens: int) -> Attempt:
+        """Starts an attempt on this engine."""
+        tokens = len(request.prompt_token_ids) - cached_tokens
+        self._recent.append(_Dispatched(time.monotonic(), tokens * request.n))
+        self.circuit.begin()
+        return Attempt(self, self.channel.submit(request))
+
+    def _not_yet_reported(self, load: EngineLoad) -> int:
+        while self._recent and self._recent[0].at < load.received_at - _REPORT_SECONDS:
+            self._recent.popleft()
+        return sum(each.tokens for each in self._recent)
+
+
+class Attempt:
+    """See `failover.Placement`."""
+
+    def __init__(self, member: Member, stream: EngineStream) -> None:
+        self._member = member
+        self.stream = stream
+
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return self._member.name
+
+    def ended(self, error: ApiError | None) -> None:
+        """Counts for or against the engine."""
+        if error is not None and error.kind in _TO_BLAME and error.code != "draining":
+            self._member.circuit.failed()
+        else:
+            self._member.circuit.succeeded()
