@@ -122,8 +122,11 @@ class HttpClient:
 class GrpcClient:
     """Octavo's own contract."""
 
-    def __init__(self, target: str, model: str | None, workload: Workload) -> None:
+    def __init__(
+        self, target: str, model: str | None, workload: Workload, api_key: str | None
+    ) -> None:
         self._target = target
+        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
         self._template = pb.CreateCompletionRequest(
             model=model,
             max_tokens=workload.output_tokens,
@@ -151,7 +154,10 @@ class GrpcClient:
         request.MergeFrom(self._template)
         sample = Sample()
         try:
-            async for message in self._stub.StreamCompletion(request, timeout=_TIMEOUT_SECONDS):
+            call = self._stub.StreamCompletion(
+                request, timeout=_TIMEOUT_SECONDS, metadata=self._metadata
+            )
+            async for message in call:
                 if any(choice.text for choice in message.choices):
                     sample.arrivals.append(time.perf_counter())
                 if message.HasField("usage"):

@@ -44,7 +44,7 @@ class _Concurrencies(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--grpc", "grpc_target", help="host:port of Octavo's gRPC API, to measure instead.")
 @click.option("--model", help="Model to name in requests; none by default.")
-@click.option("--api-key", envvar="OCTAVO_API_KEY", help="Bearer token.")
+@click.option("--api-key", envvar="OCTAVO_API_KEY", help="Key that the server wants.")
 @click.option(
     "--concurrency",
     type=_Concurrencies(),
@@ -104,7 +104,7 @@ def bench(
     workload = Workload(prompt_tokens, output_tokens, shared_prefix_tokens, ignore_eos, seed)
     prompts = PromptMaker(workload, _load_tokenizer(tokenizer))
     client: Client = (
-        clients.GrpcClient(grpc_target, model, workload)
+        clients.GrpcClient(grpc_target, model, workload, api_key)
         if grpc_target
         else clients.HttpClient(url, model, workload, api_key)
     )
