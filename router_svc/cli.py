@@ -304,6 +304,9 @@ def _choose_formats(template: ChatTemplate | None, params: dict[str, Any]) -> Ou
 def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None:
     host = "127.0.0.1" if params["host"] == "0.0.0.0" else params["host"]
     http = f"http://{host}:{params['port']}"
+    key = ""
+    if params["api_key"] or params["api_key_file"]:
+        key = " -H 'Authorization: Bearer YOUR_KEY'"
     body = (
         f'{{"model": "{info.served_names[0]}", '
         '"messages": [{"role": "user", "content": "What is the capital of Japan?"}], '
@@ -314,6 +317,6 @@ def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None
         f"  HTTP  {http}/v1   (OpenAI API; {http}/openapi.json)",
         f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1.Inference)",
         "Try it:",
-        f"  curl {http}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
+        f"  curl {http}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'",
     ]
     click.echo("\n".join(lines), err=True)

@@ -68,10 +68,13 @@ def emit_openapi(files: list[File]) -> str:
         "paths": paths,
         "components": {
             "schemas": _referenced(paths, schemas),
-            "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
         },
         # A key is needed only where the server was started with one.
-        "security": [{}, {"apiKey": []}],
+        "security": [{}, {"bearer": []}, {"apiKey": []}],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 

@@ -23,7 +23,10 @@ _ENDS_CONNECTION = (ErrorKind.REQUEST_TIMEOUT, ErrorKind.REQUEST_TOO_LARGE)
 
 
 class RequestIds:
-    """Outermost: gives a request its id, puts it on the answer and counts the answer."""
+    """Outermost: gives a request its id, puts it on the answer and counts the answer.
+
+    The state's `has_started` says whether the answer has a status already.
+    """
 
     def __init__(self, app: ASGIApp, on_answer: Callable[[str, int], None]) -> None:
         self._app = app
@@ -34,11 +37,14 @@ class RequestIds:
             await self._app(scope, receive, send)
             return
         request_id = headers.request_id(Headers(scope=scope).get(headers.REQUEST_ID, ""))
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        state["has_started"] = False
         header = (headers.REQUEST_ID.encode(), request_id.encode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
+                state["has_started"] = True
                 self._on_answer(_route_of(scope), message["status"])
                 message["headers"] = [*message.get("headers", ()), header]
             await send(message)
@@ -56,25 +62,19 @@ class ErrorBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = scope["state"]["request_id"]
-        has_started = False
-
-        async def watched_send(message: Message) -> None:
-            nonlocal has_started
-            has_started = has_started or message["type"] == "http.response.start"
-            await send(message)
-
+        state = scope["state"]
+        request_id = state["request_id"]
         try:
-            await self._app(scope, receive, watched_send)
+            await self._app(scope, receive, send)
         except ClientDisconnectedError:
             _logger.info("request %s: 499, the client went away", request_id)
         except ApiError as error:
-            if has_started:
+            if state["has_started"]:
                 raise
             await _send_error(send, error)
         except Exception:
             _logger.exception("request %s failed", request_id)
-            if has_started:
+            if state["has_started"]:
                 # Too late for an error body; the server cuts the connection, which the client sees.
                 raise
             await _send_error(send, ApiError(ErrorKind.INTERNAL))

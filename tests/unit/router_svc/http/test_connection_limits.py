@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fake_inference import FakeInference
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from serving import served
 
 from router_svc.gen.inference_service import inference_service
@@ -227,3 +230,39 @@ def test_rubbish_does_not_get_into_an_answer_under_way(port: int) -> None:
         opened.sendall(b"rubbish\r\n\r\n")
 
         assert all_from(opened) == b""
+
+
+VALID = CHAT + b"Content-Length: 44\r\n\r\n" + BODY
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sent=st.binary(max_size=200)
+    | st.builds(
+        lambda at, junk, skipped: VALID[:at] + junk + VALID[at + skipped :],
+        st.integers(0, len(VALID)),
+        st.binary(max_size=8),
+        st.integers(0, 8),
+    )
+)
+def test_no_bytes_take_down_the_server_or_get_another_shape(port: int, sent: bytes) -> None:
+    with connection(port) as opened:
+        opened.sendall(sent)
+        opened.shutdown(socket.SHUT_WR)
+        received = all_from(opened)
+
+    while received:
+        head, _, rest = received.partition(b"\r\n\r\n")
+        status = int(head.split(b" ")[1])
+        assert status in (200, 400, 404, 405, 408, 413, 414, 415, 431), received
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        size = int(length[1]) if length and b"HEAD " not in sent else 0
+        if status != 200 and size:
+            assert list(json.loads(rest[:size])) == ["error"]
+        received = rest[size:]
+
+
+def test_the_server_has_survived_all_this(port: int) -> None:
+    sent = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+    assert answer(port, sent).startswith(b"HTTP/1.1 200 ")
