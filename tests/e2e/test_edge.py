@@ -8,11 +8,14 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import grpc
 import httpx
+import openai
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -120,6 +123,28 @@ def _methods_of(channel: grpc.Channel, service: str, metadata: Any) -> list[str]
     file = FileDescriptorProto.FromString(answer.file_descriptor_response.file_descriptor_proto[0])
     (found,) = [each for each in file.service if service.endswith(f".{each.name}")]
     return [method.name for method in found.method]
+
+
+def test_the_usual_clients_send_their_key_and_know_a_refusal(guarded: RunningServer) -> None:
+    turns = [{"role": "user", "content": "hi"}]
+    for key, let_in in ((ACME, True), ("sk-wrong", False)):
+        with (
+            openai.OpenAI(base_url=f"{guarded.url}/v1", api_key=key) as theirs,
+            anthropic.Anthropic(base_url=guarded.url, api_key=key) as others,
+        ):
+            calls = [
+                partial(theirs.chat.completions.create, model=MODEL, messages=turns, max_tokens=1),
+                partial(others.messages.create, model=MODEL, messages=turns, max_tokens=1),
+            ]
+            if let_in:
+                assert all(call().id for call in calls)
+                continue
+            with pytest.raises(openai.AuthenticationError) as refused:
+                calls[0]()
+            assert refused.value.code == "invalid_api_key"
+            assert refused.value.request_id
+            with pytest.raises(anthropic.AuthenticationError):
+                calls[1]()
 
 
 # -- tenants -----------------------------------------------------------------------------------
