@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _POLL_SECONDS = 0.05
 _LAST_SECONDS = 1.0  # for what has ended to reach its client
 
@@ -92,6 +93,8 @@ class Router:
     async def start(self) -> None:
         """Listens on both ports. Raises OSError when one is taken."""
         self._socket = _listen(self._config.host, self._config.port)
+        if self._config.edge.keyring is None and self._config.host not in _LOOPBACK:
+            log.warning("whoever reaches %s may use this server: no --api-key", self._config.host)
         self._grpc = await self._start_grpc()
         self.app = build_app(
             self._services,

@@ -96,7 +96,8 @@ def read_key_file(path: Path) -> list[tuple[str, str]]:
         raise KeyFormatError(f"{path} has more than {_MAX_FILE_BYTES} bytes")
     try:
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeError) as error:
+    # A value may look like a date that there is not, and brackets may be nested without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         # The error's own text quotes the lines around it, keys and all.
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""

@@ -1,6 +1,7 @@
 """Server-sent events over a real socket: what is sent, when, and what stops it."""
 
 import json
+import logging
 import socket
 from typing import Any
 
@@ -133,6 +134,19 @@ def test_a_client_that_leaves_before_the_answer_cancels_the_handler(stream: bool
             assert not handler.was_cancelled.is_set()
 
         assert handler.was_cancelled.wait(30)
+
+
+def test_a_client_that_leaves_is_logged_by_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    handler = FakeInference()
+    with served(build_app([inference_service(handler)])) as client:
+        leaving = {"x-request-id": "leaver"}
+        with client.stream("POST", CHAT, json=body("hangs-later"), headers=leaving) as response:
+            next(response.iter_raw())
+        assert handler.was_cancelled.wait(30)
+
+    # The server has stopped, so everything is logged.
+    assert "request leaver: 499, the client went away" in caplog.text
 
 
 def test_a_client_that_does_not_read_stops_the_handler() -> None:
