@@ -185,9 +185,11 @@ def tagged(value: object, path: str, tag: str, default: str = "") -> tuple[str, 
     """The value of an object's tag, or the default where it has none, and its other members."""
     if type(value) is not dict:
         raise wrong_type(path, "an object", value)
-    kind = value.get(tag) or default or None
+    kind = value.get(tag)
     if kind is None:
-        raise checks.missing(path, tag)
+        if not default:
+            raise checks.missing(path, tag)
+        kind = default
     return string(kind, path, tag), {key: item for key, item in value.items() if key != tag}
 
 

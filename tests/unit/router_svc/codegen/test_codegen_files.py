@@ -195,6 +195,8 @@ def test_an_object_without_its_tag_is_the_default_member(shop: Adapter) -> None:
         ({"input": [{"title": "a", "pages": 3}]}, "input[0].pages", "Unknown field"),
         ({"input": [{"type": "nothing", "x": 1}]}, "input[0].x", "Unknown field"),
         ({"input": [{"type": "disc"}]}, "input[0].type", '"book", "box", "nothing"'),
+        ({"input": [{"type": False}]}, "input[0].type", "a string, not a boolean"),
+        ({"input": [{"type": ""}]}, "input[0].type", 'not ""'),
         ({"input": [{}]}, "input[0].title", "required"),
         ({"input": [{"title": "ninechars"}]}, "input[0].title", "at most 8"),
         ({"input": [{"type": "nothing"}] * 4}, "input", "at most 3"),
