@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _BARE_NAME = re.compile(r"[A-Za-z0-9_.:\-]+")
 _KEYWORD = re.compile(r"[^\s=,'\"()\[\]{}<]+")
+# What a schema may say of an object as a whole, which a list of keyword arguments cannot follow.
+_BEYOND_KEYWORDS = frozenset(
+    ("$ref", "anyOf", "oneOf", "allOf", "patternProperties", "minProperties", "maxProperties")
+)
 _TEXT = "TEXT: /(?s:.*)/"
 
 
@@ -224,13 +228,13 @@ class _Lark:
     def _keywords(self, i: int, function: Function, *, loose: bool) -> list[str]:
         """Keyword arguments in the schema's order, each value by the schema of its property."""
         schema = _schema(function, loose=loose)
-        properties: dict[str, Any] = schema.get("properties") or {}
-        if not properties and schema.get("additionalProperties") is not False:
-            if function.strict:
-                raise ValueError(f"function {function.name!r}: its schema must have properties")
+        if function.strict and (beyond := sorted(schema.keys() & _BEYOND_KEYWORDS)):
+            raise ValueError(f"function {function.name!r}: {beyond[0]} has no form as keywords")
+        properties = schema.get("properties")
+        if not isinstance(properties, dict):
             value = _json({}, function)
-            keyword = rf"KEYWORD_{i}: /[A-Za-z_][A-Za-z0-9_]*=/"
             some = f'KEYWORD_{i} value_{i} (", " KEYWORD_{i} value_{i})*'
+            keyword = rf"KEYWORD_{i}: /[A-Za-z_][A-Za-z0-9_]*=/"
             return [f"arguments_{i}: ({some})?", keyword, f"value_{i}: {value}"]
         shared: dict[str, Any] = {
             key: schema[key] for key in ("$defs", "definitions") if key in schema
