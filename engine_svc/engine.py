@@ -95,6 +95,8 @@ class Report:
     lost: list[int] = field(default_factory=list)  # keys of requests that a failed step took along
     outputs: StepOutputs | None = None
     num_step_tokens: int = 0
+    kv_stored: bytes = b""  # hashes of blocks that can be found now, one after another
+    kv_removed: bytes = b""
     at: float = 0.0
 
 
@@ -183,6 +185,7 @@ class Engine:
             report.num_step_tokens = batch.num_tokens
             report.outputs = self._compute(batch, report)
         self._load = self._measure()
+        report.kv_stored, report.kv_removed = self._kv.pool.take_changes()
         report.at = self._clock()
         self._publish(report)
         if not self._scheduler.has_work:

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -32,7 +32,7 @@ from router_svc.errors import ApiError, ErrorKind
 from router_svc.request_stream import RequestStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 
     from router_svc.generation_types import GenerationRequest
 
@@ -66,7 +66,7 @@ class EngineChannel:
 
     An engine whose model has another tokeniser than `tokenizer_sha256` is never ready: its tokens
     would mean other text. Nor is one that `check` refuses by EngineMismatchError. `on_load` is
-    called with each load that the engine tells.
+    called with each load that the engine tells; `follow` runs over each connection.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class EngineChannel:
         check: Callable[[EngineInfo], None] | None = None,
         on_ready: Callable[[EngineInfo], None] | None = None,
         on_load: Callable[[], None] | None = None,
+        follow: Callable[[grpc.aio.Channel], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.target = target
         self.load = EngineLoad()
@@ -84,6 +85,7 @@ class EngineChannel:
         self.ready_since = 0.0  # time.monotonic()
         self._check = check
         self._on_load = on_load
+        self._follow = follow
         self._tokenizer_sha256 = tokenizer_sha256
         self.info: EngineInfo | None = None
         self._on_ready = on_ready
@@ -239,6 +241,8 @@ class EngineChannel:
             asyncio.create_task(self._follow_health(channel)),
             asyncio.create_task(self._follow_loads(channel)),
         ]
+        if self._follow is not None:
+            watches.append(asyncio.create_task(self._follow(channel)))
         if info.generates:
             watches.append(asyncio.create_task(self._run_session(channel, info)))
         else:

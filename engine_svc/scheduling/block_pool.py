@@ -36,6 +36,7 @@ class BlockPool:
         self._ref_counts = [0] * num_blocks
         self._hashes: list[bytes | None] = [None] * num_blocks
         self._by_hash: dict[bytes, int] = {}
+        self._changes: dict[bytes, bool] = {}  # hash → findable, since they were last taken
         # A linked list in C: ends and membership in constant time.
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
 
@@ -97,6 +98,7 @@ class BlockPool:
         """Makes a used block findable, unless another with the same content already is."""
         if self._by_hash.setdefault(block_hash, block) == block:
             self._hashes[block] = block_hash
+            self._changes[block_hash] = True
 
     def unpublish(self, block: int) -> None:
         """Makes a used block unfindable, as its content cannot be trusted."""
@@ -108,6 +110,14 @@ class BlockPool:
         for block in kept:
             self._forget(block)
         return len(kept)
+
+    def take_changes(self) -> tuple[bytes, bytes]:
+        """Hashes, one after another, that became findable since the last call, and that no longer
+        are."""
+        changes, self._changes = self._changes, {}
+        stored = b"".join([name for name, findable in changes.items() if findable])
+        removed = b"".join([name for name, findable in changes.items() if not findable])
+        return stored, removed
 
     def check_integrity(self, expected_refs: Counter[int]) -> None:
         """Compares the books with the references that the pool's user counts, block → references.
@@ -138,3 +148,4 @@ class BlockPool:
         if block_hash is not None:
             del self._by_hash[block_hash]
             self._hashes[block] = None
+            self._changes[block_hash] = False

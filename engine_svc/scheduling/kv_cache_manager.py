@@ -1,11 +1,9 @@
 """Which request has which blocks, and which of them others may share.
 
-A block holds the KV of `block_size` tokens. A full block is named by a hash that covers everything
-its content depends on: its tokens, all tokens before them, the cache salt and the adapter.
+A block holds the KV of `block_size` tokens; a full one is named by a hash (octavo.block_hashes).
 
     tokens       [ t0 … t15 | t16 … t31 | t32 … t47 | t48 … ]
     hashes         h0 ──────► h1 ──────► h2            (a part-filled block has none)
-    h(i) = sha256(h(i-1) ‖ tokens of block i),  h(-1) = sha256(salt, adapter)
 
     block table  [ 7    | 3    | 9    | 4 ]
                    └ published: findable by others, as their tokens are computed
@@ -17,11 +15,11 @@ it: `probe` says so, and the queue passes it over until the block is there.
 
 from __future__ import annotations
 
-import hashlib
-from array import array
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from octavo.block_hashes import hash_block, root_hash
 
 from engine_svc.scheduling.block_pool import BlockPool, IntegrityError
 
@@ -214,15 +212,7 @@ class KVCacheManager:
         """The request's block hashes, at least `count` of them; all those blocks must be full."""
         hashes, size = request.block_hashes, self.block_size
         while len(hashes) < count:
-            parent = hashes[-1] if hashes else _root_hash(request.cache_salt, request.lora)
+            parent = hashes[-1] if hashes else root_hash(request.cache_salt, request.lora)
             start = len(hashes) * size
-            tokens = array("Q", request.tokens(start, start + size))
-            hashes.append(hashlib.sha256(parent + tokens.tobytes()).digest())
+            hashes.append(hash_block(parent, request.tokens(start, start + size)))
         return hashes
-
-
-def _root_hash(cache_salt: str, lora: str) -> bytes:
-    """The parent of a first block. Lengths keep ("ab", "c") and ("a", "bc") apart."""
-    salt, adapter = cache_salt.encode(), lora.encode()
-    head = len(salt).to_bytes(8, "little") + salt
-    return hashlib.sha256(head + len(adapter).to_bytes(8, "little") + adapter).digest()

@@ -19,6 +19,7 @@ from engine_svc.encoding.call import EncoderCall
 from engine_svc.encoding.loop import CancelCall, SubmitCall
 from engine_svc.engine import Load, Stop
 from engine_svc.service import errors
+from engine_svc.service.kv_events import KvEventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,7 @@ class AsyncEncoder:
         self._empty = asyncio.Event()
         self._empty.set()
         self._watchers: set[asyncio.Event] = set()
+        self.kv_events = KvEventLog("", 0)
         self.closing = asyncio.Event()
         self.failed = asyncio.Event()
 

@@ -22,7 +22,7 @@ from google.rpc.code_pb2 import Code
 from engine_svc.engine import Cancel, FlushCache, Stop, Submit
 from engine_svc.scheduling.request import FinishReason
 from engine_svc.service import errors, events
-from engine_svc.service.submission import make_requests
+from engine_svc.service.kv_events import KvEventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from engine_svc.engine import Engine, Load, Report
     from engine_svc.scheduling.request import Request
     from engine_svc.scheduling.step_outputs import FinishedRequest, NewToken
+    from engine_svc.service.embedding import EmbedSubmission
     from engine_svc.service.metrics import EngineMetrics
     from engine_svc.service.output_stream import OutputStream
     from engine_svc.service.submission import Submission
+    from kernels.backend import Float32s
 
 log = logging.getLogger(__name__)
 request_log = logging.getLogger("octavo.engine.requests")
@@ -48,12 +50,13 @@ _LABELS = {
 class LiveRequest:
     """A logical request from its submission to its end."""
 
-    submission: Submission
+    submission: Submission | EmbedSubmission
     stream: OutputStream
     last_event_at: float
     choices: dict[int, Choice] = field(default_factory=dict)  # those that have not ended
     admitted: bool = False
     cached_tokens: int = 0  # of the choice that was scheduled first
+    vectors: dict[int, Float32s] = field(default_factory=dict)  # embeddings, by choice
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,7 @@ class AsyncEngine:
         metrics: EngineMetrics,
         *,
         instance_id: str,
+        block_size: int,
         max_live_choices: int,
         stall_timeout: float,
         clock: Callable[[], float] = time.monotonic,
@@ -93,6 +97,7 @@ class AsyncEngine:
         self._empty = asyncio.Event()
         self._empty.set()
         self._watchers: set[asyncio.Event] = set()
+        self.kv_events = KvEventLog(instance_id, block_size)
         self.closing = asyncio.Event()  # long-lived calls end themselves
         self.failed = asyncio.Event()  # the engine's loop has ended by a fault
 
@@ -130,7 +135,7 @@ class AsyncEngine:
         return self._engine.pending_seconds() > self._stall_timeout
 
     def submit(
-        self, submission: Submission, stream: OutputStream, deadline: float | None
+        self, submission: Submission | EmbedSubmission, stream: OutputStream, deadline: float | None
     ) -> LiveRequest:
         """Starts a request whose events go to `stream`; `deadline` is of the engine's clock.
 
@@ -152,7 +157,7 @@ class AsyncEngine:
         first_key = next(self._keys)
         for _ in range(len(submission.choices) - 1):
             next(self._keys)
-        requests = make_requests(submission, first_key, arrival=now, deadline=deadline, group=live)
+        requests = submission.requests(first_key, arrival=now, deadline=deadline, group=live)
         for request in requests:
             choice = Choice(live, request, num_output_tokens=request.num_resumed)
             live.choices[request.choice] = choice
@@ -235,6 +240,8 @@ class AsyncEngine:
             self._fail_request(key, "the engine failed to compute this request")
         if report.outputs is not None:
             self._deliver_step(report)
+        if report.kv_stored or report.kv_removed:
+            self.kv_events.add(report.kv_stored, report.kv_removed)
         self._notify_watchers()
 
     def _deliver_step(self, report: Report) -> None:
@@ -252,6 +259,9 @@ class AsyncEngine:
                 top_k = choice.request.sampling.prompt_logprobs or 0
                 choice.live.stream.add_prompt_logprobs(part.first_position, part.entries, top_k)
         self._deliver_tokens(outputs.tokens, report.at)
+        for item in outputs.embeddings:
+            for choice in self._alive((item.key,)):
+                choice.live.vectors[choice.request.choice] = item.vector
         for finished in outputs.finished:
             self._on_finished(finished, report.at)
         for failed in outputs.failed:

@@ -1,25 +1,33 @@
-"""From a client's message to the inputs of an encoder, with every value checked on the way."""
+"""From a client's message to embed or score to its inputs, with every value checked on the way.
+
+A model that generates embeds as well: an input's vector is the hidden state of its last token. Its
+inputs run like prompts, in the same steps, and sample nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from google.rpc.code_pb2 import Code
 from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.encoding.call import EncoderInput
-from engine_svc.service.errors import invalid, mismatch
+from engine_svc.sampling_params import SamplingParams
+from engine_svc.scheduling.request import Request
+from engine_svc.service.errors import RequestError, invalid, mismatch
 
 if TYPE_CHECKING:
-    from engine_svc.service.errors import RequestError
+    from engine_svc.service.metrics import EngineMetrics
+    from engine_svc.service.submission import RequestLimits
 
 MAX_INPUTS = 2048  # of one call, as OpenAI has it
 _MAX_NAME = 512  # characters of ids and names
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderLimits:
-    """What the loaded encoder and the configuration allow, and what a caller may `expect`."""
+class EmbedLimits:
+    """What the loaded model and the configuration allow, and what a caller may `expect`."""
 
     task: pb.EmbedTask.ValueType  # the one that the model was made for
     max_model_len: int
@@ -30,18 +38,86 @@ class EncoderLimits:
     weights_version: str
 
 
-def parse_embed(request: pb.EmbedRequest, limits: EncoderLimits) -> tuple[EncoderInput, ...]:
+def embed_limits(limits: RequestLimits) -> EmbedLimits:
+    """What a model that generates embeds: whole contexts."""
+    return EmbedLimits(
+        task=pb.EMBED_TASK_EMBEDDING,
+        max_model_len=limits.max_model_len,
+        vocab_size=limits.vocab_size,
+        has_segments=False,
+        accepts_priority=limits.accepts_priority,
+        tokenizer_sha256=limits.tokenizer_sha256,
+        weights_version=limits.weights_version,
+    )
+
+
+class EmbedAdmission:
+    """Checks calls, and counts those that it refuses."""
+
+    def __init__(self, limits: EmbedLimits, metrics: EngineMetrics) -> None:
+        self._limits = limits
+        self._metrics = metrics
+
+    def check(self, request: pb.EmbedRequest) -> tuple[EncoderInput, ...]:
+        """The inputs of a call. Raises RequestError as `parse_embed` does."""
+        try:
+            return parse_embed(request, self._limits)
+        except RequestError as error:
+            is_invalid = error.status.code == Code.INVALID_ARGUMENT
+            self._metrics.on_rejected("invalid" if is_invalid else "expectation")
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSubmission:
+    """Checked inputs for a model that generates; each runs like a choice of its own."""
+
+    request_id: str
+    inputs: tuple[EncoderInput, ...]
+    priority: int
+    tenant: str
+    timeout: float | None = None  # the call's own deadline is all there is
+    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=0))
+
+    @property
+    def choices(self) -> range:
+        """The inputs' numbers."""
+        return range(len(self.inputs))
+
+    def requests(
+        self, first_key: int, *, arrival: float, deadline: float | None, group: object
+    ) -> tuple[Request, ...]:
+        """The scheduler's requests, with keys from `first_key` on."""
+        return tuple(
+            Request(
+                key=first_key + number,
+                request_id=self.request_id,
+                choice=number,
+                prompt_token_ids=item.token_ids,
+                sampling=self.sampling,
+                arrival=arrival,
+                priority=self.priority,
+                tenant=self.tenant,
+                deadline=deadline,
+                embeds=True,
+                group=group,
+            )
+            for number, item in enumerate(self.inputs)
+        )
+
+
+def parse_embed(request: pb.EmbedRequest, limits: EmbedLimits) -> tuple[EncoderInput, ...]:
     """Checks a request.
 
     Raises RequestError: INVALID_ARGUMENT, or FAILED_PRECONDITION where `expect` does not hold.
     """
-    for field in ("tokenizer_sha256", "weights_version"):
-        wanted, actual = getattr(request.expect, field), getattr(limits, field)
+    for name in ("tokenizer_sha256", "weights_version"):
+        wanted, actual = getattr(request.expect, name), getattr(limits, name)
         if wanted and wanted != actual:
-            raise mismatch(f"expect.{field}", wanted, actual)
-    for field in ("request_id", "tenant", "traceparent"):
-        if len(getattr(request, field)) > _MAX_NAME:
-            raise invalid(field, f"must have at most {_MAX_NAME} characters")
+            raise mismatch(f"expect.{name}", wanted, actual)
+    for name in ("request_id", "tenant", "traceparent"):
+        if len(getattr(request, name)) > _MAX_NAME:
+            raise invalid(name, f"must have at most {_MAX_NAME} characters")
     if request.priority and not limits.accepts_priority:
         raise invalid("priority", "the engine schedules by arrival (--scheduling-policy fcfs)")
     if request.task != limits.task:
@@ -61,7 +137,7 @@ def _wrong_task(asked: int, made_for: pb.EmbedTask.ValueType) -> RequestError:
     return invalid("task", "the loaded model has no classifier: it embeds, it does not score")
 
 
-def _parse_input(path: str, item: pb.EmbedInput, limits: EncoderLimits) -> EncoderInput:
+def _parse_input(path: str, item: pb.EmbedInput, limits: EmbedLimits) -> EncoderInput:
     token_ids = tuple(item.token_ids)
     if not token_ids:
         raise invalid(f"{path}.token_ids", "must not be empty")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
-from google.rpc.code_pb2 import Code
 from octavo.engine.v1 import engine_pb2, engine_pb2_grpc
 
-from engine_svc.service.embedding import parse_embed
 from engine_svc.service.errors import RequestError, does_not_generate
-from engine_svc.service.servicers import abort
+from engine_svc.service.servicers import abort, deadline_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,8 +15,7 @@ if TYPE_CHECKING:
     import grpc
 
     from engine_svc.service.async_encoder import AsyncEncoder
-    from engine_svc.service.embedding import EncoderLimits
-    from engine_svc.service.metrics import EngineMetrics
+    from engine_svc.service.embedding import EmbedAdmission
 
 
 class EncoderServicer(engine_pb2_grpc.EngineServicer):
@@ -28,13 +24,11 @@ class EncoderServicer(engine_pb2_grpc.EngineServicer):
     def __init__(
         self,
         engine: AsyncEncoder,
-        metrics: EngineMetrics,
-        limits: EncoderLimits,
+        admission: EmbedAdmission,
         model_info: engine_pb2.GetModelInfoResponse,
     ) -> None:
         self._engine = engine
-        self._metrics = metrics
-        self._limits = limits
+        self._admission = admission
         self._model_info = model_info
 
     async def Embed(  # noqa: N802 -- gRPC's name
@@ -43,20 +37,13 @@ class EncoderServicer(engine_pb2_grpc.EngineServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> engine_pb2.EmbedResponse:
         """One vector an input; ending the call drops what has not been computed."""
-        remaining = context.time_remaining()
-        deadline = None if remaining is None else time.monotonic() + remaining
         try:
-            inputs = parse_embed(request, self._limits)
-        except RequestError as refusal:
-            invalid = refusal.status.code == Code.INVALID_ARGUMENT
-            self._metrics.on_rejected("invalid" if invalid else "expectation")
-            await abort(context, refusal)
-        try:
+            inputs = self._admission.check(request)
             vectors = await self._engine.compute(
                 inputs,
                 request_id=request.request_id,
                 priority=request.priority,
-                deadline=deadline,
+                deadline=deadline_of(context),
             )
         except RequestError as error:
             await abort(context, error)

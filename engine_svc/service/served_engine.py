@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from engine_svc.engine import Load
+    from engine_svc.service.kv_events import KvEventLog
 
 
 class ServedEngine(Protocol):
@@ -15,6 +16,7 @@ class ServedEngine(Protocol):
 
     closing: asyncio.Event  # long-lived calls end themselves
     failed: asyncio.Event  # the engine's loop has ended by a fault
+    kv_events: KvEventLog  # of its prefix cache; stays empty where there is none
 
     def start(self) -> None:
         """Starts the engine; its reports come to the running event loop."""

@@ -34,6 +34,7 @@ from engine_svc.engine import Engine
 from engine_svc.service.admission import Admission
 from engine_svc.service.async_encoder import AsyncEncoder
 from engine_svc.service.async_engine import AsyncEngine
+from engine_svc.service.embedding import MAX_INPUTS, EmbedAdmission, embed_limits
 from engine_svc.service.encoder_servicer import EncoderServicer
 from engine_svc.service.health import EngineHealth
 from engine_svc.service.metrics import EngineMetrics
@@ -243,12 +244,15 @@ def _generator_parts(
         loop,
         metrics,
         instance_id=info.instance_id,
-        max_live_choices=batch.max_num_seqs + max(batch.max_num_queued_reqs, info.max_n),
+        block_size=info.block_size,
+        max_live_choices=batch.max_num_seqs
+        + max(batch.max_num_queued_reqs, info.max_n, MAX_INPUTS),
         stall_timeout=service.stall_timeout,
     )
     servicer = EngineServicer(
         engine,
         Admission(loaded.limits, _seed_source(policy.seed), loaded.grammars, metrics),
+        EmbedAdmission(embed_limits(loaded.limits), metrics),
         info,
         options.max_unsent_tokens,
     )
@@ -271,4 +275,5 @@ def _encoder_parts(
         max_queued_tokens=batch.max_num_queued_tokens,
         stall_timeout=service.stall_timeout,
     )
-    return metrics, engine, EncoderServicer(engine, metrics, loaded.limits, loaded.model_info)
+    admission = EmbedAdmission(loaded.limits, metrics)
+    return metrics, engine, EncoderServicer(engine, admission, loaded.model_info)

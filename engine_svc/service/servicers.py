@@ -16,7 +16,8 @@ from octavo.engine.v1 import (
     telemetry_pb2_grpc,
 )
 
-from engine_svc.service.errors import RequestError, invalid
+from engine_svc.service.embedding import EmbedSubmission
+from engine_svc.service.errors import RequestError
 from engine_svc.service.output_stream import OutputStream, to_response
 from engine_svc.service.session import Session
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from engine_svc.service.admission import Admission
     from engine_svc.service.async_engine import AsyncEngine
+    from engine_svc.service.embedding import EmbedAdmission
     from engine_svc.service.health import EngineHealth
     from engine_svc.service.metrics import EngineMetrics
     from engine_svc.service.served_engine import ServedEngine
@@ -43,6 +45,12 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: RequestError
     )
 
 
+def deadline_of(context: grpc.aio.ServicerContext[Any, Any]) -> float | None:
+    """When a call's own deadline passes, on the engine's clock."""
+    remaining = context.time_remaining()
+    return None if remaining is None else time.monotonic() + remaining
+
+
 class EngineServicer(engine_pb2_grpc.EngineServicer):
     """octavo.engine.v1.Engine."""
 
@@ -50,11 +58,13 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self,
         engine: AsyncEngine,
         admission: Admission,
+        embed_admission: EmbedAdmission,
         model_info: engine_pb2.GetModelInfoResponse,
         max_unsent_tokens: int,
     ) -> None:
         self._engine = engine
         self._admission = admission
+        self._embed_admission = embed_admission
         self._model_info = model_info
         self._max_unsent_tokens = max_unsent_tokens
 
@@ -66,8 +76,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         """One request; ending the call aborts it."""
         wake = asyncio.Event()
         stream = OutputStream(wake.set, self._max_unsent_tokens)
-        remaining = context.time_remaining()
-        deadline = None if remaining is None else time.monotonic() + remaining
+        deadline = deadline_of(context)
         try:
             submission = await self._admission.prepare(request)
             live = self._engine.submit(submission, stream, deadline)
@@ -114,11 +123,35 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
 
     async def Embed(  # noqa: N802 -- gRPC's name
         self,
-        request: engine_pb2.EmbedRequest,  # noqa: ARG002 -- nothing in it could change the answer
+        request: engine_pb2.EmbedRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> engine_pb2.EmbedResponse:
-        """Refuses: a model that generates makes no embeddings here."""
-        await abort(context, invalid("task", "the loaded model generates; it does not embed"))
+        """The hidden state of each input's last token; ending the call aborts it."""
+        wake = asyncio.Event()
+        stream = OutputStream(wake.set, self._max_unsent_tokens)
+        try:
+            inputs = self._embed_admission.check(request)
+            submission = EmbedSubmission(
+                request.request_id, inputs, request.priority, request.tenant
+            )
+            live = self._engine.submit(submission, stream, deadline_of(context))
+        except RequestError as refusal:
+            await abort(context, refusal)
+        try:
+            while not stream.ended:
+                wake.clear()
+                stream.take()  # what runs and ends tells nothing here
+                await wake.wait()
+            _, error = stream.take()
+            if error is not None:
+                await abort(context, error)
+        finally:
+            self._engine.cancel(live)
+        vectors = [live.vectors[number].tolist() for number in submission.choices]
+        return engine_pb2.EmbedResponse(
+            vectors=[engine_pb2.EmbedVector(values=vector) for vector in vectors],
+            prompt_tokens=sum(len(item.token_ids) for item in inputs),
+        )
 
     async def GetModelInfo(  # noqa: N802 -- gRPC's name
         self,
@@ -158,6 +191,18 @@ class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
                     continue
         finally:
             self._engine.unwatch(changed)
+
+    async def WatchKvEvents(  # noqa: N802 -- gRPC's name
+        self,
+        request: telemetry_pb2.WatchKvEventsRequest,
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
+    ) -> AsyncIterator[telemetry_pb2.WatchKvEventsResponse]:
+        """What the caller has missed of the prefix cache's changes, then each of them."""
+        events = self._engine.kv_events.watch(
+            request.epoch, request.after_sequence, self._engine.closing
+        )
+        async for event in events:
+            yield event
 
     async def GetMetrics(  # noqa: N802 -- gRPC's name
         self,

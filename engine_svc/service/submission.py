@@ -67,6 +67,12 @@ class Submission:
         """The choices that run."""
         return [choice for choice in range(self.n) if choice not in self.finished]
 
+    def requests(
+        self, first_key: int, *, arrival: float, deadline: float | None, group: object
+    ) -> tuple[Request, ...]:
+        """See `make_requests`."""
+        return make_requests(self, first_key, arrival=arrival, deadline=deadline, group=group)
+
 
 def parse_submission(
     request: pb.GenerateRequest, limits: RequestLimits, draw_seed: Callable[[], int]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from octavo.inference.v1 import inference_pb2 as pb
 
-from router_svc.api import chat, completions, tokens
+from router_svc.api import chat, completions, routing, tokens
 from router_svc.errors import ApiError, ErrorKind
 
 if TYPE_CHECKING:
@@ -81,6 +81,13 @@ class Inference:
             self._check_name(request.model)
             return tokens.model_of(self._model, request.model)
 
+    async def explain_route(
+        self, request: pb.ExplainRouteRequest, context: CallContext
+    ) -> pb.ExplainRouteResponse:
+        """See octavo.inference.v1.Inference."""
+        with self._metrics.call("ExplainRoute"):
+            return await routing.explain(request, self._find(request), context)
+
     async def tokenize(
         self, request: pb.TokenizeRequest, _context: CallContext
     ) -> pb.TokenizeResponse:
@@ -99,6 +106,7 @@ class Inference:
         self,
         request: pb.CreateChatCompletionRequest
         | pb.CreateCompletionRequest
+        | pb.ExplainRouteRequest
         | pb.TokenizeRequest
         | pb.DetokenizeRequest,
     ) -> ServedModel:

@@ -12,8 +12,10 @@ from router_svc.engine_channel import EngineChannel, EngineMismatchError
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.circuit import RetryBudget
 from router_svc.fleet.failover import FailoverStream
+from router_svc.fleet.kv_follower import follow_kv_events
 from router_svc.fleet.member import Member
-from router_svc.fleet.policies import POLICIES, Ranked
+from router_svc.fleet.policies import POLICIES
+from router_svc.fleet.prefix_index import prompt_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from router_svc.encoder_calls import EncoderInput, EncoderRequest
     from router_svc.engine_info import EngineInfo
     from router_svc.fleet.member import Attempt
+    from router_svc.fleet.policies import Ranked
     from router_svc.generation_types import GenerationRequest
 
 log = logging.getLogger(__name__)
@@ -44,7 +47,8 @@ class Fleet:
         on_ready: Callable[[str, EngineInfo], None] | None = None,
     ) -> None:
         self._tokenizer_sha256 = tokenizer_sha256
-        self._policy = POLICIES[policy]
+        self.policy = policy
+        self._wants_prefixes = asyncio.Event()
         self._on_ready = on_ready
         self._members: dict[str, Member] = {}
         self._budget = RetryBudget()
@@ -85,8 +89,13 @@ class Fleet:
             check=self._check,
             on_ready=lambda info: self._say_ready(target, info),
             on_load=lambda: self._move_from(member),
+            follow=lambda connection: follow_kv_events(
+                connection, member.prefixes, self._wants_prefixes
+            ),
         )
         member = self._members[target] = Member(channel)
+        if len(self._members) > 1 and self.policy == "prefix_aware":
+            self._wants_prefixes.set()  # of a single engine there is nothing to choose
         channel.start()
 
     def remove(self, target: str) -> None:
@@ -141,14 +150,15 @@ class Fleet:
         while True:
             if self._closed is not None:
                 raise self._closed
-            ranking = self.rank(request, refused)
+            hashes = self._hashes(request.prompt_token_ids, request.cache_salt)
+            ranking = self.rank(len(request.prompt_token_ids), hashes, refused)
             if ranking:
                 self._turn += 1
                 if request.attempt:
                     self.num_failovers += resumes
                     self.num_retries += not resumes
                 best = ranking[0].candidate
-                return self._members[best.engine].submit(request, best.cached_tokens)
+                return self._members[best.engine].submit(request, best.cached_tokens, hashes)
             if loop.time() >= deadline:
                 raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
             # One that came back is as good as another.
@@ -160,15 +170,32 @@ class Fleet:
         return self._budget.spend()
 
     def rank(
-        self, request: GenerationRequest, refused: frozenset[str] = frozenset()
+        self, prompt_tokens: int, hashes: Sequence[bytes], refused: frozenset[str] = frozenset()
     ) -> list[Ranked]:
-        """The engines that could take a request, best first."""
+        """The engines that could take a prompt whose blocks have these names, best first."""
         there = [m for m in self._members.values() if m.may_serve and m.name not in refused]
         allowed = [member for member in there if member.circuit.allows]
         if len(allowed) < _PANIC_SHARE * len(there):
             allowed = there
-        candidates = [member.candidate(0) for member in allowed]
-        return self._policy(candidates, len(request.prompt_token_ids), self._turn)
+        block_size = 0 if self._info is None else self._info.block_size
+        candidates = [
+            member.candidate(member.prefixes.num_cached(hashes) * block_size) for member in allowed
+        ]
+        return POLICIES[self.policy](candidates, prompt_tokens, self._turn)
+
+    def explain(
+        self, token_ids: Sequence[int], cache_salt: str
+    ) -> list[tuple[Member, Ranked | None]]:
+        """Every engine, best first, with what speaks for it; those that cannot serve come last."""
+        ranking = self.rank(len(token_ids), self._hashes(token_ids, cache_salt))
+        ranked = [(self._members[each.candidate.engine], each) for each in ranking]
+        chosen = {member.name for member, _ in ranked}
+        return [*ranked, *((m, None) for m in self._members.values() if m.name not in chosen)]
+
+    def _hashes(self, token_ids: Sequence[int], cache_salt: str) -> list[bytes]:
+        if not self._wants_prefixes.is_set() or self._info is None:
+            return []
+        return prompt_hashes(token_ids, self._info.block_size, cache_salt)
 
     async def embed(
         self, request: EncoderRequest, inputs: Iterable[EncoderInput]

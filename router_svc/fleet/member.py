@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from router_svc.errors import ErrorKind
 from router_svc.fleet.circuit import Circuit
 from router_svc.fleet.policies import Candidate
+from router_svc.fleet.prefix_index import PrefixIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from router_svc.engine_channel import EngineChannel
     from router_svc.engine_info import EngineLoad
     from router_svc.errors import ApiError
@@ -35,6 +38,7 @@ class Member:
     def __init__(self, channel: EngineChannel) -> None:
         self.channel = channel
         self.circuit = Circuit(time.monotonic)
+        self.prefixes = PrefixIndex()
         self.leaving = False  # no longer discovered; finishes what it has
         self._recent: deque[_Dispatched] = deque()
 
@@ -60,8 +64,11 @@ class Member:
             ready_seconds=time.monotonic() - self.channel.ready_since,
         )
 
-    def submit(self, request: GenerationRequest, cached_tokens: int) -> Attempt:
-        """Starts an attempt on this engine."""
+    def submit(
+        self, request: GenerationRequest, cached_tokens: int, hashes: Sequence[bytes]
+    ) -> Attempt:
+        """Starts an attempt on this engine; `hashes` name its prompt's blocks."""
+        self.prefixes.expect(hashes)
         tokens = len(request.prompt_token_ids) - cached_tokens
         self._recent.append(_Dispatched(time.monotonic(), tokens * request.n))
         self.circuit.begin()

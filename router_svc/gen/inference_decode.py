@@ -849,3 +849,23 @@ def decode_detokenize_request(value: object, path: str) -> pb.DetokenizeRequest:
     if (item := fields.get("tokens")) is not None:
         message.tokens.extend(read.integers(item, path, "tokens", 0, 4294967295, most=4194304))
     return message
+
+
+_EXPLAIN_ROUTE_REQUEST_FIELDS: Final = frozenset({"model", "prompt", "messages", "cache_salt"})
+
+
+def decode_explain_route_request(value: object, path: str) -> pb.ExplainRouteRequest:
+    """A prompt to find an engine for: exactly one of prompt and messages."""
+    fields = read.fields(value, path, _EXPLAIN_ROUTE_REQUEST_FIELDS)
+    message = pb.ExplainRouteRequest()
+    if (item := fields.get("model")) is not None:
+        message.model = read.string(item, path, "model")
+    if (item := fields.get("prompt")) is not None:
+        message.prompt = read.string(item, path, "prompt")
+    if (item := fields.get("messages")) is not None:
+        at = join(path, "messages")
+        for index, element in enumerate(read.array(item, path, "messages", most=16384)):
+            message.messages.append(decode_chat_message(element, f"{at}[{index}]"))
+    if (item := fields.get("cache_salt")) is not None:
+        message.cache_salt = read.string(item, path, "cache_salt")
+    return message

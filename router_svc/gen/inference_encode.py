@@ -368,3 +368,27 @@ def encode_tokenize_response(message: pb.TokenizeResponse) -> dict[str, Any]:
 def encode_detokenize_response(message: pb.DetokenizeResponse) -> dict[str, Any]:
     """The text of tokens."""
     return {"prompt": message.prompt}
+
+
+def encode_explain_route_response(message: pb.ExplainRouteResponse) -> dict[str, Any]:
+    """Which engine would answer."""
+    return {
+        "policy": message.policy,
+        "prompt_tokens": message.prompt_tokens,
+        "candidates": [encode_route_candidate(element) for element in message.candidates],
+    }
+
+
+def encode_route_candidate(message: pb.RouteCandidate) -> dict[str, Any]:
+    """An engine, and what is known of it."""
+    return {
+        "engine": message.engine,
+        "may_serve": message.may_serve,
+        "circuit": message.circuit,
+        "cost": write.number(message.cost, "cost") if message.HasField("cost") else None,
+        "reason": message.reason,
+        "cached_tokens": message.cached_tokens,
+        "queued_tokens": message.queued_tokens,
+        "running": message.running,
+        "kv_usage": write.number(message.kv_usage, "kv_usage"),
+    }

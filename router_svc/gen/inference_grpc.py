@@ -94,6 +94,14 @@ class InferenceGrpcServicer(pb_grpc.InferenceServicer):
             request, context, validate.validate_get_model_request, self._handler.get_model
         )
 
+    async def ExplainRoute(
+        self, request: pb.ExplainRouteRequest, context: aio.ServicerContext[Any, Any]
+    ) -> pb.ExplainRouteResponse:
+        """Says which engine would answer a prompt now, and why not another."""
+        return await rpc.reply(
+            request, context, validate.validate_explain_route_request, self._handler.explain_route
+        )
+
     async def Tokenize(
         self, request: pb.TokenizeRequest, context: aio.ServicerContext[Any, Any]
     ) -> pb.TokenizeResponse:

@@ -57,6 +57,12 @@ class InferenceHandler(Protocol):
         """Describes one model."""
         ...
 
+    async def explain_route(
+        self, request: pb.ExplainRouteRequest, context: CallContext
+    ) -> pb.ExplainRouteResponse:
+        """Says which engine would answer a prompt now, and why not another."""
+        ...
+
     async def tokenize(
         self, request: pb.TokenizeRequest, context: CallContext
     ) -> pb.TokenizeResponse:

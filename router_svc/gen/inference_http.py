@@ -55,6 +55,12 @@ def routes(handler: InferenceHandler, settings: HttpSettings) -> list[Route]:
         call = handler.get_model(request, exchange.context)
         await exchange.reply(call, encode.encode_model)
 
+    async def explain_route(exchange: Exchange) -> None:
+        request = decode.decode_explain_route_request(await exchange.body(), "")
+        validate.validate_explain_route_request(request)
+        call = handler.explain_route(request, exchange.context)
+        await exchange.reply(call, encode.encode_explain_route_response)
+
     async def tokenize(exchange: Exchange) -> None:
         request = decode.decode_tokenize_request(await exchange.body(), "")
         validate.validate_tokenize_request(request)
@@ -73,6 +79,7 @@ def routes(handler: InferenceHandler, settings: HttpSettings) -> list[Route]:
         endpoint("POST", "/v1/completions", create_completion, settings),
         endpoint("GET", "/v1/models", list_models, settings),
         endpoint("GET", "/v1/models/{model:path}", get_model, settings),
+        endpoint("POST", "/explain_route", explain_route, settings),
         endpoint("POST", "/tokenize", tokenize, settings),
         endpoint("POST", "/detokenize", detokenize, settings),
     ]

@@ -514,3 +514,16 @@ def validate_detokenize_request(message: pb.DetokenizeRequest, path: str = "") -
         raise checks.too_long(len(message.model), join(path, "model"), 512)
     if not len(message.tokens) <= 4194304:
         raise checks.wrong_count(len(message.tokens), join(path, "tokens"), 0, 4194304)
+
+
+def validate_explain_route_request(message: pb.ExplainRouteRequest, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of ExplainRouteRequest is broken."""
+    if message.HasField("model") and len(message.model) > 512:
+        raise checks.too_long(len(message.model), join(path, "model"), 512)
+    if not len(message.messages) <= 16384:
+        raise checks.wrong_count(len(message.messages), join(path, "messages"), 0, 16384)
+    at = join(path, "messages")
+    for index, messages_item in enumerate(message.messages):
+        validate_chat_message(messages_item, f"{at}[{index}]")
+    if message.HasField("cache_salt") and len(message.cache_salt) > 512:
+        raise checks.too_long(len(message.cache_salt), join(path, "cache_salt"), 512)

@@ -113,6 +113,74 @@ class WatchLoadsResponse(_message.Message):
 Global___WatchLoadsResponse: _TypeAlias = WatchLoadsResponse  # noqa: Y015
 
 @_typing.final
+class WatchKvEventsRequest(_message.Message):
+    """Asks for the prefix cache's changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.str
+    """Epoch of the last message that the caller has; empty if it has none."""
+    after_sequence: _builtins.int
+    """Sequence of that message."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.str = ...,
+        after_sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchKvEventsRequest: _TypeAlias = WatchKvEventsRequest  # noqa: Y015
+
+@_typing.final
+class WatchKvEventsResponse(_message.Message):
+    """Changes of the prefix cache, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    BLOCK_SIZE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.str
+    """Names one life of the engine's cache; sequences of different epochs have nothing to do with each other."""
+    sequence: _builtins.int
+    """Number of this message within the epoch; one without a gap follows another."""
+    snapshot: _builtins.bool
+    """Whether `stored` is everything that can be found, and whatever was known before is forgotten."""
+    stored: _builtins.bytes
+    """Hashes of blocks that can be found now, 32 bytes each, one after another; see octavo.block_hashes."""
+    removed: _builtins.bytes
+    """Hashes of blocks that can no longer be found."""
+    block_size: _builtins.int
+    """Tokens in a block."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        snapshot: _builtins.bool = ...,
+        stored: _builtins.bytes = ...,
+        removed: _builtins.bytes = ...,
+        block_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "epoch", b"epoch", "removed", b"removed", "sequence", b"sequence", "snapshot", b"snapshot", "stored", b"stored"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchKvEventsResponse: _TypeAlias = WatchKvEventsResponse  # noqa: Y015
+
+@_typing.final
 class GetMetricsRequest(_message.Message):
     """Asks for the metrics."""
 

@@ -42,6 +42,11 @@ class TelemetryStub:
                 request_serializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchLoadsRequest.SerializeToString,
                 response_deserializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchLoadsResponse.FromString,
                 _registered_method=True)
+        self.WatchKvEvents = channel.unary_stream(
+                '/octavo.engine.v1.Telemetry/WatchKvEvents',
+                request_serializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchKvEventsRequest.SerializeToString,
+                response_deserializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchKvEventsResponse.FromString,
+                _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/octavo.engine.v1.Telemetry/GetMetrics',
                 request_serializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.GetMetricsRequest.SerializeToString,
@@ -62,6 +67,14 @@ class TelemetryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchKvEvents(self, request, context):
+        """Pushes which blocks of the prefix cache can be found: first what is missing since `after_sequence`, or
+        everything where that is no longer known, then each change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMetrics(self, request, context):
         """The Prometheus metrics, in the text exposition format.
         """
@@ -76,6 +89,11 @@ def add_TelemetryServicer_to_server(servicer, server):
                     servicer.WatchLoads,
                     request_deserializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchLoadsRequest.FromString,
                     response_serializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchLoadsResponse.SerializeToString,
+            ),
+            'WatchKvEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchKvEvents,
+                    request_deserializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchKvEventsRequest.FromString,
+                    response_serializer=octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchKvEventsResponse.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
@@ -113,6 +131,33 @@ class Telemetry:
             '/octavo.engine.v1.Telemetry/WatchLoads',
             octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchLoadsRequest.SerializeToString,
             octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchLoadsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchKvEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/octavo.engine.v1.Telemetry/WatchKvEvents',
+            octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchKvEventsRequest.SerializeToString,
+            octavo_dot_engine_dot_v1_dot_telemetry__pb2.WatchKvEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,10 @@ class TelemetryStub:
     def __new__(cls, channel: _aio.Channel) -> TelemetryAsyncStub: ...
     WatchLoads: _grpc.UnaryStreamMultiCallable[_telemetry_pb2.WatchLoadsRequest, _telemetry_pb2.WatchLoadsResponse]
     """Pushes the load whenever it changed, at most every 50 ms and at least every second."""
+    WatchKvEvents: _grpc.UnaryStreamMultiCallable[_telemetry_pb2.WatchKvEventsRequest, _telemetry_pb2.WatchKvEventsResponse]
+    """Pushes which blocks of the prefix cache can be found: first what is missing since `after_sequence`, or
+    everything where that is no longer known, then each change.
+    """
     GetMetrics: _grpc.UnaryUnaryMultiCallable[_telemetry_pb2.GetMetricsRequest, _telemetry_pb2.GetMetricsResponse]
     """The Prometheus metrics, in the text exposition format."""
 
@@ -51,6 +55,10 @@ class TelemetryAsyncStub(TelemetryStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchLoads: _aio.UnaryStreamMultiCallable[_telemetry_pb2.WatchLoadsRequest, _telemetry_pb2.WatchLoadsResponse]  # type: ignore[assignment]
     """Pushes the load whenever it changed, at most every 50 ms and at least every second."""
+    WatchKvEvents: _aio.UnaryStreamMultiCallable[_telemetry_pb2.WatchKvEventsRequest, _telemetry_pb2.WatchKvEventsResponse]  # type: ignore[assignment]
+    """Pushes which blocks of the prefix cache can be found: first what is missing since `after_sequence`, or
+    everything where that is no longer known, then each change.
+    """
     GetMetrics: _aio.UnaryUnaryMultiCallable[_telemetry_pb2.GetMetricsRequest, _telemetry_pb2.GetMetricsResponse]  # type: ignore[assignment]
     """The Prometheus metrics, in the text exposition format."""
 
@@ -67,6 +75,16 @@ class TelemetryServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_telemetry_pb2.WatchLoadsResponse], _abc.AsyncIterator[_telemetry_pb2.WatchLoadsResponse]]:
         """Pushes the load whenever it changed, at most every 50 ms and at least every second."""
+
+    @_abc_1.abstractmethod
+    def WatchKvEvents(
+        self,
+        request: _telemetry_pb2.WatchKvEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_telemetry_pb2.WatchKvEventsResponse], _abc.AsyncIterator[_telemetry_pb2.WatchKvEventsResponse]]:
+        """Pushes which blocks of the prefix cache can be found: first what is missing since `after_sequence`, or
+        everything where that is no longer known, then each change.
+        """
 
     @_abc_1.abstractmethod
     def GetMetrics(

@@ -3114,3 +3114,138 @@ class DetokenizeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DetokenizeResponse: _TypeAlias = DetokenizeResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRouteRequest(_message.Message):
+    """A prompt to find an engine for: exactly one of prompt and messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Served name of the model; the only served model if absent."""
+    prompt: _builtins.str
+    """A text."""
+    cache_salt: _builtins.str
+    """The request's cache_salt."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
+        """A conversation."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str | None = ...,
+        prompt: _builtins.str | None = ...,
+        messages: _abc.Iterable[Global___ChatMessage] | None = ...,
+        cache_salt: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cache_salt", b"_cache_salt", "_model", b"_model", "_prompt", b"_prompt", "cache_salt", b"cache_salt", "model", b"model", "prompt", b"prompt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_salt", b"_cache_salt", "_model", b"_model", "_prompt", b"_prompt", "cache_salt", b"cache_salt", "messages", b"messages", "model", b"model", "prompt", b"prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cache_salt: _TypeAlias = _typing.Literal["cache_salt"]  # noqa: Y015
+    _WhichOneofArgType__cache_salt: _TypeAlias = _typing.Literal["_cache_salt", b"_cache_salt"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    _WhichOneofReturnType__prompt: _TypeAlias = _typing.Literal["prompt"]  # noqa: Y015
+    _WhichOneofArgType__prompt: _TypeAlias = _typing.Literal["_prompt", b"_prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cache_salt) -> _WhichOneofReturnType__cache_salt | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt) -> _WhichOneofReturnType__prompt | None: ...
+
+Global___ExplainRouteRequest: _TypeAlias = ExplainRouteRequest  # noqa: Y015
+
+@_typing.final
+class ExplainRouteResponse(_message.Message):
+    """Which engine would answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """The policy that decides."""
+    prompt_tokens: _builtins.int
+    """Tokens of the prompt."""
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___RouteCandidate]:
+        """Every engine, those that may serve first, best first."""
+
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str = ...,
+        prompt_tokens: _builtins.int = ...,
+        candidates: _abc.Iterable[Global___RouteCandidate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "policy", b"policy", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRouteResponse: _TypeAlias = ExplainRouteResponse  # noqa: Y015
+
+@_typing.final
+class RouteCandidate(_message.Message):
+    """An engine, and what is known of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENGINE_FIELD_NUMBER: _builtins.int
+    MAY_SERVE_FIELD_NUMBER: _builtins.int
+    CIRCUIT_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    QUEUED_TOKENS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    KV_USAGE_FIELD_NUMBER: _builtins.int
+    engine: _builtins.str
+    """Where it is reached."""
+    may_serve: _builtins.bool
+    """Whether it may be sent a request now."""
+    circuit: _builtins.str
+    """Its circuit: closed, open or half_open."""
+    cost: _builtins.float
+    """What the policy minimises; only for those that may serve."""
+    reason: _builtins.str
+    """Why."""
+    cached_tokens: _builtins.int
+    """Tokens of the prompt that its cache holds."""
+    queued_tokens: _builtins.int
+    """Tokens that it has to compute before, those included that it has not yet told of."""
+    running: _builtins.int
+    """Choices that it runs."""
+    kv_usage: _builtins.float
+    """Share of its KV blocks in use, 0 to 1."""
+    def __init__(
+        self,
+        *,
+        engine: _builtins.str = ...,
+        may_serve: _builtins.bool = ...,
+        circuit: _builtins.str = ...,
+        cost: _builtins.float | None = ...,
+        reason: _builtins.str = ...,
+        cached_tokens: _builtins.int = ...,
+        queued_tokens: _builtins.int = ...,
+        running: _builtins.int = ...,
+        kv_usage: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cost", b"cost"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cached_tokens", b"cached_tokens", "circuit", b"circuit", "cost", b"cost", "engine", b"engine", "kv_usage", b"kv_usage", "may_serve", b"may_serve", "queued_tokens", b"queued_tokens", "reason", b"reason", "running", b"running"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+
+Global___RouteCandidate: _TypeAlias = RouteCandidate  # noqa: Y015

@@ -76,6 +76,11 @@ class InferenceStub:
                 request_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.Model.FromString,
                 _registered_method=True)
+        self.ExplainRoute = channel.unary_unary(
+                '/octavo.inference.v1.Inference/ExplainRoute',
+                request_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.ExplainRouteRequest.SerializeToString,
+                response_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.ExplainRouteResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/octavo.inference.v1.Inference/Tokenize',
                 request_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
@@ -164,6 +169,13 @@ class InferenceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainRoute(self, request, context):
+        """Says which engine would answer a prompt now, and why not another.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tokenize(self, request, context):
         """Turns text or a conversation into token ids, exactly as a generation request would.
         """
@@ -215,6 +227,11 @@ def add_InferenceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.GetModelRequest.FromString,
                     response_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.Model.SerializeToString,
+            ),
+            'ExplainRoute': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRoute,
+                    request_deserializer=octavo_dot_inference_dot_v1_dot_inference__pb2.ExplainRouteRequest.FromString,
+                    response_serializer=octavo_dot_inference_dot_v1_dot_inference__pb2.ExplainRouteResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -423,6 +440,33 @@ class Inference:
             '/octavo.inference.v1.Inference/GetModel',
             octavo_dot_inference_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
             octavo_dot_inference_dot_v1_dot_inference__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRoute(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.inference.v1.Inference/ExplainRoute',
+            octavo_dot_inference_dot_v1_dot_inference__pb2.ExplainRouteRequest.SerializeToString,
+            octavo_dot_inference_dot_v1_dot_inference__pb2.ExplainRouteResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,6 +79,8 @@ class InferenceStub:
 
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME -- a model is the same message here and in the list.
     """
+    ExplainRoute: _grpc.UnaryUnaryMultiCallable[_inference_pb2.ExplainRouteRequest, _inference_pb2.ExplainRouteResponse]
+    """Says which engine would answer a prompt now, and why not another."""
     Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
     """Turns text or a conversation into token ids, exactly as a generation request would."""
     Detokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
@@ -133,6 +135,8 @@ class InferenceAsyncStub(InferenceStub):
 
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME -- a model is the same message here and in the list.
     """
+    ExplainRoute: _aio.UnaryUnaryMultiCallable[_inference_pb2.ExplainRouteRequest, _inference_pb2.ExplainRouteResponse]  # type: ignore[assignment]
+    """Says which engine would answer a prompt now, and why not another."""
     Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]  # type: ignore[assignment]
     """Turns text or a conversation into token ids, exactly as a generation request would."""
     Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]  # type: ignore[assignment]
@@ -226,6 +230,14 @@ class InferenceServicer(metaclass=_abc_1.ABCMeta):
 
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME -- a model is the same message here and in the list.
         """
+
+    @_abc_1.abstractmethod
+    def ExplainRoute(
+        self,
+        request: _inference_pb2.ExplainRouteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.ExplainRouteResponse, _abc.Awaitable[_inference_pb2.ExplainRouteResponse]]:
+        """Says which engine would answer a prompt now, and why not another."""
 
     @_abc_1.abstractmethod
     def Tokenize(

@@ -76,6 +76,11 @@ class FakeInference:
     ) -> pb.RenderChatCompletionResponse:
         return pb.RenderChatCompletionResponse()
 
+    async def explain_route(
+        self, request: pb.ExplainRouteRequest, context: CallContext
+    ) -> pb.ExplainRouteResponse:
+        return pb.ExplainRouteResponse()
+
     async def tokenize(
         self, request: pb.TokenizeRequest, context: CallContext
     ) -> pb.TokenizeResponse:
