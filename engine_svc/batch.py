@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from engine_svc.sampling_params import SamplingParams
 
 
@@ -31,8 +34,9 @@ class ScheduledChunk:
     """Tokens [first_position, first_position + num_tokens) of one request, to be computed now.
 
     `samples` is set where the chunk reaches the request's last known token, so that the next token
-    is sampled from its logits. `draft_token_ids` are guesses at what follows that token, and the
-    chunk's last ones: each right guess brings one token more, and the first wrong one ends that.
+    is sampled from its logits; `embeds` where that token's hidden state is wanted instead.
+    `draft_token_ids` are guesses at what follows that token, and the chunk's last ones: each right
+    guess brings one token more, and the first wrong one ends that.
     """
 
     key: int
@@ -41,6 +45,7 @@ class ScheduledChunk:
     new_block_ids: tuple[int, ...]  # appended to the request's block table before the step
     samples: bool
     draft_token_ids: tuple[int, ...] = ()
+    embeds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,14 @@ class PromptLogprobsPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedding:
+    """The hidden state of a request's last token, [hidden_size], of length 1."""
+
+    key: int
+    vector: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
 class SampledTokens:
     """What a step produced: the tokens of each chunk that samples, in the chunks' order.
 
@@ -97,6 +110,7 @@ class SampledTokens:
     tokens: tuple[SampledToken, ...]
     prompt_logprobs: tuple[PromptLogprobsPart, ...] = ()
     failed: tuple[tuple[int, str], ...] = ()
+    embeddings: tuple[Embedding, ...] = ()
     cpu_seconds: float = 0.0  # that the back end's kernels took, where it counts them
 
     def by_key(self) -> dict[int, list[SampledToken]]:

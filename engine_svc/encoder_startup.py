@@ -21,7 +21,7 @@ from engine_svc.loader.encoder_directory import open_encoder
 from engine_svc.memory import available_memory, format_bytes, plan_encoder_memory
 from engine_svc.models.errors import ModelError
 from engine_svc.processor import usable_cores
-from engine_svc.service.embedding import EncoderLimits
+from engine_svc.service.embedding import EmbedLimits
 from engine_svc.startup import served_names
 from kernels.encoder import ClassifierSpec, EncoderInputs
 
@@ -41,7 +41,7 @@ class LoadedEncoder:
 
     encoder: Encoder
     max_step_tokens: int
-    limits: EncoderLimits
+    limits: EmbedLimits
     model_info: pb.GetModelInfoResponse
 
 
@@ -135,9 +135,9 @@ def _output_line(spec: EncoderSpec) -> str:
     return f"embeddings: {spec.output_size} elements, pooled by {modes}, {normalized}"
 
 
-def _limits(settings: Settings, opened: OpenedEncoder, max_len: int) -> EncoderLimits:
+def _limits(settings: Settings, opened: OpenedEncoder, max_len: int) -> EmbedLimits:
     scores = isinstance(opened.spec.output, ClassifierSpec)
-    return EncoderLimits(
+    return EmbedLimits(
         task=pb.EMBED_TASK_SCORE if scores else pb.EMBED_TASK_EMBEDDING,
         max_model_len=max_len,
         vocab_size=opened.spec.vocab_size,
@@ -149,7 +149,7 @@ def _limits(settings: Settings, opened: OpenedEncoder, max_len: int) -> EncoderL
 
 
 def _model_info(
-    settings: Settings, opened: OpenedEncoder, limits: EncoderLimits, summary: list[str]
+    settings: Settings, opened: OpenedEncoder, limits: EmbedLimits, summary: list[str]
 ) -> pb.GetModelInfoResponse:
     size = opened.spec.output_size
     scores = limits.task == pb.EMBED_TASK_SCORE

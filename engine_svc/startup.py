@@ -273,6 +273,7 @@ def _model_info(
         max_num_queued_reqs=settings.batch.max_num_queued_reqs,
         default_sampling=_sampling_message(defaults),
         generates=True,
+        embedding_size=opened.spec.hidden_size,
     )
 
 

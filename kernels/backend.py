@@ -126,6 +126,7 @@ class StepInputs:
     block_tables: Int32s  # [num_requests, max_blocks], unused entries are 0
     picks: PickInputs
     logits_rows: Int32s  # [num_logits]
+    hidden_rows: Int32s | None = None  # [num_hidden], rows whose hidden states are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class StepResult:
     token_ids: Int32s  # [num_picks], NOT_FINITE where there is none
     logits: Float32s  # [num_logits, vocab_size]
     cpu_seconds: float = 0.0  # CPU time of the step on all threads, where the back end counts it
+    hidden: Float32s | None = None  # [num_hidden, hidden_size], as the head takes them: normed
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Request:
     cache_salt: str = ""
     lora: str = ""
     deadline: float | None = None
+    embeds: bool = False  # its last token's hidden state is wanted, and no output
     group: object = None  # the same object for all choices of one logical request
     grammar_ended: bool = False  # nothing may follow the output, whatever min_tokens asks for
 
@@ -135,7 +136,7 @@ class Request:
             last = output[-1]
             if last in sampling.eos_token_ids or last in sampling.stop_token_ids:
                 return FinishReason.STOP, last
-        if self.grammar_ended:
+        if self.grammar_ended or self.embeds:
             return FinishReason.STOP, None
         if self.num_tokens_left(max_model_len) <= 0:
             return FinishReason.LENGTH, None

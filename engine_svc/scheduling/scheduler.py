@@ -152,7 +152,7 @@ class Scheduler:
         done = {
             request.key: FinishedRequest(request.key, *limit)
             for request, limit in pairs
-            if limit is not None and not request.wants_prompt_logprobs
+            if limit is not None and not request.wants_prompt_logprobs and not request.embeds
         }
         self._check_room([request for request in requests if request.key not in done])
         for request, limit in pairs:
@@ -229,6 +229,7 @@ class Scheduler:
         preempted = tuple(key for key in self._preempted if key in self._live)
         self._admitted.clear()
         self._preempted.clear()
+        live = self._running.keys() - failed.keys()
         prompt_logprobs = self._take_prompt_logprobs(sampled.prompt_logprobs, failed)
         now = self._clock()
         tokens: list[NewToken] = []
@@ -260,6 +261,7 @@ class Scheduler:
             tuple(finished),
             tuple(failures),
             tuple(drafts),
+            tuple(item for item in sampled.embeddings if item.key in live),
         )
 
     def check_integrity(self) -> None:

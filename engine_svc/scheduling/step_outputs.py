@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine_svc.batch import PromptLogprobsPart, TokenLogprobs
+    from engine_svc.batch import Embedding, PromptLogprobsPart, TokenLogprobs
     from engine_svc.scheduling.request import FinishReason
 
 
@@ -64,3 +64,4 @@ class StepOutputs:
     finished: tuple[FinishedRequest, ...]
     failed: tuple[FailedRequest, ...]
     drafts: tuple[Draft, ...] = ()
+    embeddings: tuple[Embedding, ...] = ()

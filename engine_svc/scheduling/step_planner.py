@@ -139,8 +139,10 @@ class StepPlanner:
             self._preempt(plan, victim)
             if victim is request:
                 return False
-        samples = last == request.num_tokens and not request.scores_only
-        plan.add(ScheduledChunk(request.key, first, num_tokens, new_blocks, samples))
+        ends = last == request.num_tokens
+        samples = ends and not request.scores_only
+        embeds = ends and request.embeds
+        plan.add(ScheduledChunk(request.key, first, num_tokens, new_blocks, samples, embeds=embeds))
         return True
 
     def _preempt(self, plan: StepPlan, request: Request) -> None:

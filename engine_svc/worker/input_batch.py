@@ -152,6 +152,7 @@ class InputBatch:
         picks: PickInputs,
         logits_rows: Sequence[int],
         into: StepBuffers,
+        hidden_rows: Sequence[int] = (),
     ) -> StepInputs:
         """Writes one step's inputs into the buffers; they hold until the next call.
 
@@ -182,6 +183,7 @@ class InputBatch:
             block_tables=into.block_tables.put(tables.ravel()).reshape(tables.shape),
             picks=picks,
             logits_rows=into.logits_rows.put(logits_rows),
+            hidden_rows=np.array(hidden_rows, dtype=np.int32) if hidden_rows else None,
         )
 
     def _check(self, chunk: ScheduledChunk, state: RequestState, end: int) -> None:
@@ -189,8 +191,8 @@ class InputBatch:
         slots = state.num_blocks * self._block_size
         if end > known:
             reason = "reaches beyond its last known token"
-        elif chunk.samples and end != known:
-            reason = "samples without reaching its last known token"
+        elif (chunk.samples or chunk.embeds) and end != known:
+            reason = "samples or embeds without reaching its last known token"
         elif end > slots:
             reason = "has no block for some of its tokens"
         else:

@@ -14,10 +14,13 @@ counts, the next one if g58 was right, the third if both were.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens
+import numpy as np
+
+from engine_svc.batch import Embedding, PromptLogprobsPart, SampledToken, SampledTokens
 from engine_svc.worker.input_batch import InputBatch, StepBuffers
 from engine_svc.worker.logprobs import no_logprobs, rows_logprobs, token_logprobs
 from engine_svc.worker.mask_buffer import MaskBuffer
@@ -25,9 +28,8 @@ from engine_svc.worker.sampler import NOT_FINITE, pick_inputs, sample
 from kernels.backend import NOT_FINITE as NO_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
@@ -100,12 +102,15 @@ class ModelRunner:
         last_rows: dict[int, int] = {}  # of requests that sample, in the plan's order
         plain: list[ScheduledChunk] = []
         others: list[int] = []
+        embedded: dict[int, int] = {}  # rows of requests whose hidden state is wanted
         end = 0
         for chunk in plan.chunks:
             start, end = end, end + chunk.num_tokens
             state = self._batch[chunk.key]
             if (rows := self._prompt_rows(chunk, state, start, failed)) is not None:
                 prompts.append(rows)
+            if chunk.embeds:
+                embedded[chunk.key] = end - 1
             if not chunk.samples:
                 continue
             last_rows[chunk.key] = end - 1
@@ -117,8 +122,10 @@ class ModelRunner:
         for prompt in prompts:
             logits_rows += prompt.rows
         picks = self._pick_inputs(plain, last_rows, failed)
-        inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers)
+        hidden_rows = tuple(embedded.values())
+        inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers, hidden_rows)
         result = self._decoder.step(inputs)
+        embeddings = tuple(_embeddings(embedded, result.hidden, failed))
         parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
         tokens = dict(self._picked(plain, result.token_ids.tolist(), failed))
         if others:
@@ -126,7 +133,9 @@ class ModelRunner:
         ordered = tuple(
             token for key in last_rows for token in self._recorded(key, tokens.get(key, ()), failed)
         )
-        return SampledTokens(ordered, tuple(parts), tuple(failed.items()), result.cpu_seconds)
+        return SampledTokens(
+            ordered, tuple(parts), tuple(failed.items()), embeddings, result.cpu_seconds
+        )
 
     def _pick_inputs(
         self,
@@ -289,6 +298,20 @@ class ModelRunner:
                 token_id = picks.token_ids[i]
                 logprobs = _logprobs(logits[i], token_id, state)
                 yield key, [SampledToken(key, token_id, logprobs)]
+
+
+def _embeddings(
+    keys: Iterable[int], hidden: npt.NDArray[np.float32] | None, failed: dict[int, str]
+) -> Iterator[Embedding]:
+    """Hidden states [len(keys), hidden_size] at length 1; adds to `failed` who has none."""
+    if hidden is None:
+        return
+    for key, row in zip(keys, hidden, strict=True):
+        length = math.sqrt(np.square(row, dtype=np.float64).sum())
+        if not 0.0 < length < math.inf:
+            failed[key] = NOT_FINITE
+            continue
+        yield Embedding(key, row / np.float32(length))
 
 
 def _accepted(picked: list[int], drafts: tuple[int, ...]) -> list[int]:

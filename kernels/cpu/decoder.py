@@ -79,9 +79,11 @@ class StepArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("query_start_loc", "seq_lens", "block_tables")),
         *((name, ctypes.c_void_p) for name in ("pick_rows", "temperature", "top_k", "top_p")),
         *((name, ctypes.c_void_p) for name in ("min_p", "draw", "masks", "mask_of")),
-        *((name, ctypes.c_void_p) for name in ("logits_rows", "picked", "logits")),
+        *((name, ctypes.c_void_p) for name in ("logits_rows", "hidden_rows", "picked")),
+        *((name, ctypes.c_void_p) for name in ("logits", "hidden")),
         *((name, ctypes.c_int32) for name in ("num_tokens", "num_requests", "max_blocks")),
         *((name, ctypes.c_int32) for name in ("num_picks", "num_logits", "num_masks")),
+        ("num_hidden", ctypes.c_int32),
         ("cpu_seconds", ctypes.c_double),
         ("bad_index", ctypes.c_int64),
         ("bad_value", ctypes.c_int64),
@@ -238,11 +240,14 @@ class CpuDecoder:
         picks = inputs.picks
         token_ids = np.empty(len(picks.rows), np.int32)
         logits = np.empty((len(inputs.logits_rows), self._spec.vocab_size), np.float32)
+        hidden = None
+        if inputs.hidden_rows is not None:
+            hidden = np.empty((len(inputs.hidden_rows), self._spec.hidden_size), np.float32)
         arrays = (
             *(inputs.token_ids, inputs.positions, inputs.slot_mapping, inputs.query_start_loc),
             *(inputs.seq_lens, inputs.block_tables, picks.rows, picks.temperature, picks.top_k),
             *(picks.top_p, picks.min_p, picks.draw, picks.masks, picks.mask_of),
-            *(inputs.logits_rows, token_ids, logits),
+            *(inputs.logits_rows, inputs.hidden_rows, token_ids, logits, hidden),
         )
         args = StepArgs(
             *(None if array is None else array.ctypes.data for array in arrays),
@@ -252,13 +257,14 @@ class CpuDecoder:
             len(token_ids),
             len(logits),
             0 if picks.masks is None else self._checked_masks(picks.masks),
+            0 if hidden is None else len(hidden),
         )
         status = self._handle.octavo_decoder_step(self._decoder, ctypes.byref(args))
         if status == _OUT_OF_MEMORY:
             raise MemoryError(f"no memory for a step of {len(inputs.token_ids)} tokens")
         if status:
             raise ValueError(_MESSAGES[status](args))
-        return StepResult(token_ids, logits, args.cpu_seconds)
+        return StepResult(token_ids, logits, args.cpu_seconds, hidden)
 
 
 def _matrix(view: MatrixView) -> MatrixArgs:

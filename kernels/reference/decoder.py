@@ -106,7 +106,13 @@ class ReferenceDecoder:
         rows = np.concatenate((inputs.picks.rows, inputs.logits_rows))
         logits = self._logits(x[torch.from_numpy(rows)]).numpy()
         num_picks = len(inputs.picks.rows)
-        return StepResult(pick_tokens(logits[:num_picks], inputs.picks), logits[num_picks:])
+        hidden = None
+        if inputs.hidden_rows is not None:
+            wanted = x[torch.from_numpy(inputs.hidden_rows)]
+            hidden = rms_norm(wanted, self._weights.final_norm, self._spec.norm_eps).float().numpy()
+        return StepResult(
+            pick_tokens(logits[:num_picks], inputs.picks), logits[num_picks:], hidden=hidden
+        )
 
     def _attention(
         self,

@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
 from engine_svc.encoder_startup import LoadedEncoder
-from engine_svc.service.embedding import EncoderLimits
+from engine_svc.service.embedding import EmbedLimits
 from engine_svc.service.server import EngineServer, ServingOptions
 from tests.support.run_engine import load_encoder
 from tests.support.scripted_encoder import ScriptedEncoder
@@ -93,7 +93,7 @@ def scripted(encoder: ScriptedEncoder, max_step_tokens: int = 16) -> LoadedEncod
     return LoadedEncoder(
         encoder=encoder,
         max_step_tokens=max_step_tokens,
-        limits=EncoderLimits(
+        limits=EmbedLimits(
             task=pb.EMBED_TASK_EMBEDDING,
             max_model_len=16,
             vocab_size=1000,

@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from engine_svc.batch import (
+    Embedding,
     NewRequest,
     PromptLogprobsPart,
     SampledToken,
@@ -106,7 +109,7 @@ class ScriptedExecutor:
             del self._requests[key]
         for request in batch.joined:
             self._join(request)
-        tokens, parts, failed = [], [], []
+        tokens, parts, failed, embeddings = [], [], [], []
         for chunk in batch.chunks:
             self._compute(chunk)
             if chunk.key in self._failures:
@@ -115,7 +118,10 @@ class ScriptedExecutor:
             parts += self._prompt_logprobs(chunk)
             if chunk.samples:
                 tokens.append(self._sample(chunk.key))
-        return SampledTokens(tuple(tokens), tuple(parts), tuple(failed))
+            if chunk.embeds:
+                prompt = self._requests[chunk.key].joined.prompt_token_ids
+                embeddings.append(Embedding(chunk.key, np.array([sum(prompt), len(prompt)])))
+        return SampledTokens(tuple(tokens), tuple(parts), tuple(failed), tuple(embeddings))
 
     def _join(self, request: NewRequest) -> None:
         assert request.key not in self._requests, f"{request.key} joins twice"
@@ -138,7 +144,8 @@ class ScriptedExecutor:
         request.num_blocks += len(chunk.new_block_ids)
         assert start < end <= known, f"{chunk} goes beyond the {known} known tokens"
         assert end <= request.num_blocks * self._block_size, f"{chunk} has too few blocks"
-        assert not chunk.samples or end == known, f"{chunk} samples before token {known}"
+        ends = chunk.samples or chunk.embeds
+        assert not ends or end == known, f"{chunk} samples before token {known}"
         request.num_computed = end
 
     def _prompt_logprobs(self, chunk: ScheduledChunk) -> list[PromptLogprobsPart]:

@@ -171,7 +171,7 @@ struct OctavoDecoderConfig {
   float embedding_scale;
 };
 
-// kernels/backend.py describes the arrays; `picked` and `logits` are written.
+// kernels/backend.py describes the arrays; `picked`, `logits` and `hidden` are written.
 struct OctavoStep {
   const int32_t* token_ids;
   const int32_t* positions;
@@ -188,14 +188,17 @@ struct OctavoStep {
   const uint32_t* masks;   // [num_masks, (vocab_size + 31) / 32]
   const int32_t* mask_of;  // null where no row has a mask
   const int32_t* logits_rows;
+  const int32_t* hidden_rows;
   int32_t* picked;
   float* logits;  // [num_logits, vocab_size]
+  float* hidden;  // [num_hidden, hidden_size]
   int32_t num_tokens;
   int32_t num_requests;
   int32_t max_blocks;
   int32_t num_picks;
   int32_t num_logits;
   int32_t num_masks;
+  int32_t num_hidden;
   double cpu_seconds;  // written: CPU time that the step's threads took
   int64_t bad_index;
   int64_t bad_value;

@@ -112,6 +112,9 @@ int Decoder::check(OctavoStep& step) const {
     if (i < step.num_picks && step.mask_of && step.mask_of[i] >= step.num_masks)
       return fail(OCTAVO_BAD_MASK, i, step.mask_of[i]);
   }
+  for (int64_t i = 0; i < step.num_hidden; i++)
+    if (step.hidden_rows[i] < 0 || step.hidden_rows[i] >= step.num_tokens)
+      return fail(OCTAVO_BAD_ROW, i, step.hidden_rows[i]);
   OctavoStatus status = OCTAVO_OK;
   for (size_t i = 0; i < layers_.size() && status == OCTAVO_OK; i++) {
     // Layers differ in their windows only, and few kinds there are.

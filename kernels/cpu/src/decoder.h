@@ -61,6 +61,7 @@ private:
   void fill_rope_tables(const OctavoStep& step);
   void attend_layer(int32_t index, const OctavoStep& step);
   void feed_forward(const Layer& layer);
+  void give_hidden(const OctavoStep& step);
   void select(OctavoStep& step);
   void gather_wanted(const OctavoStep& step, int64_t num_wanted);
   void compute_logits(const OctavoStep& step, int64_t num_wanted);

@@ -22,7 +22,18 @@ const uint32_t* mask_of(const OctavoStep& step, int64_t i, int64_t num_words) {
 
 }  // namespace
 
+void Decoder::give_hidden(const OctavoStep& step) {
+  turned_.reserve(step.num_hidden * hidden_);
+  for_rows(step.num_hidden, [&](int64_t i) {
+    float* normed = turned_ + i * hidden_;
+    row_.rms_norm(x_ + step.hidden_rows[i] * hidden_, final_norm_, config_.norm_eps,
+                  config_.hidden_size, hidden_, normed);
+    std::copy_n(normed, config_.hidden_size, step.hidden + i * config_.hidden_size);
+  });
+}
+
 void Decoder::select(OctavoStep& step) {
+  give_hidden(step);
   const int64_t num_wanted = step.num_picks + step.num_logits;
   if (num_wanted == 0) return;
   gather_wanted(step, num_wanted);

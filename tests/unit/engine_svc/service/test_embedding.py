@@ -8,10 +8,10 @@ import pytest
 from google.rpc.code_pb2 import Code
 from octavo.engine.v1 import engine_pb2 as pb
 
-from engine_svc.service.embedding import MAX_INPUTS, EncoderLimits, parse_embed
+from engine_svc.service.embedding import MAX_INPUTS, EmbedLimits, parse_embed
 from engine_svc.service.errors import RequestError
 
-EMBEDS = EncoderLimits(
+EMBEDS = EmbedLimits(
     task=pb.EMBED_TASK_EMBEDDING,
     max_model_len=8,
     vocab_size=100,
@@ -28,7 +28,7 @@ def request(*inputs: pb.EmbedInput, **fields) -> pb.EmbedRequest:
     return pb.EmbedRequest(inputs=inputs or [pb.EmbedInput(token_ids=[1, 2])], **fields)
 
 
-def refusal(message: pb.EmbedRequest, limits: EncoderLimits = EMBEDS) -> RequestError:
+def refusal(message: pb.EmbedRequest, limits: EmbedLimits = EMBEDS) -> RequestError:
     with pytest.raises(RequestError) as refused:
         parse_embed(message, limits)
     return refused.value
