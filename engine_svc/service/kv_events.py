@@ -59,8 +59,8 @@ class KvEventLog:
     ) -> AsyncIterator[pb.WatchKvEventsResponse]:
         """What has changed since message `after` of `epoch`, then every change until `closing`."""
         if not self._knows(epoch, after):
-            yield self._snapshot()
             after = self._sequence
+            yield self._snapshot()
         while not closing.is_set():
             if after == self._sequence:
                 self._changed.clear()
@@ -68,8 +68,8 @@ class KvEventLog:
                 await asyncio.sleep(_MIN_INTERVAL)
                 continue
             if not self._knows(self._epoch, after):  # a reader that slow begins again
-                yield self._snapshot()
                 after = self._sequence
+                yield self._snapshot()
                 continue
             record = self._records[after + 1 - self._records[0].sequence]
             yield self._message(record.sequence, record.stored, record.removed)
