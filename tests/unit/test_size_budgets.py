@@ -29,6 +29,7 @@ PACKAGE_BUDGETS = {
     "router_svc/auth": 400,
     "router_svc/api": 1000,
     "router_svc/api/messages": 750,
+    "router_svc/api/responses": 950,  # items in and out, each event of OpenAI's stream
     "router_svc/http": 1600,  # with the edge: keys, caps, deadlines of bodies
     "router_svc/text": 2000,  # four tokeniser formats and a sandbox that user text cannot leave
     "router_svc/codegen": 2300,  # adapter, limits, services, OpenAPI and docs of one view
