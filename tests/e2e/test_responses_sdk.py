@@ -17,6 +17,12 @@ QUESTION = "What is the capital of Japan?"
 GREEDY = {"model": "smollm2", "temperature": 0}
 
 
+class NextBus(BaseModel):
+    """When the next bus leaves a stop."""
+
+    stop: Literal["Mitte", "Zoo"]
+
+
 class Capital(BaseModel):
     """What the model is asked to fill in; every value has a bound, so that it ends."""
 
@@ -25,7 +31,7 @@ class Capital(BaseModel):
     population_in_millions: int = Field(ge=0, le=99)
 
 
-NEXT_BUS = {
+NEXT_BUS: dict[str, Any] = {
     "type": "function",
     "name": "next_bus",
     "description": "When the next bus leaves a stop.",
@@ -176,6 +182,20 @@ def test_a_tool_is_called_and_its_output_answered(client: openai.OpenAI) -> None
 
     assert [item.type for item in answer.output] == ["message"]
     assert answer.output_text
+
+
+def test_a_calls_arguments_are_parsed_into_their_class(client: openai.OpenAI) -> None:
+    response = client.responses.parse(
+        input="When is the next bus from Zoo?",
+        tools=[openai.pydantic_function_tool(NextBus)],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_output_tokens=100,
+        **GREEDY,
+    )
+
+    (call,) = response.output
+    assert isinstance(call.parsed_arguments, NextBus)
 
 
 @pytest.mark.parametrize(
