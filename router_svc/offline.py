@@ -13,26 +13,36 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from octavo.cache_dir import default_cache_dir
 from octavo.flags import engine_args
+from octavo.inference.v1 import embeddings_pb2
+from octavo.inference.v1 import inference_pb2 as pb
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from router_svc.api.chat_prompt import chat_prompt
+from router_svc.api.embeddings import create as create_embeddings
+from router_svc.api.tooling import tool_use_of
+from router_svc.call_context import CallContext
 from router_svc.fleet.fleet import Fleet
+from router_svc.gen.inference_decode import decode_create_chat_completion_request
+from router_svc.gen.inference_validate import validate_create_chat_completion_request
 from router_svc.generation import generate
-from router_svc.generation_types import (
-    ChoiceDelta,
-    GenerationRequest,
-    Logprob,
-    PromptLogprobs,
-    Sampling,
-    Started,
-)
+from router_svc.generation_types import ChoiceDelta, GenerationRequest, PromptLogprobs, Started
 from router_svc.launcher import EngineProcess
 from router_svc.model_store import DEFAULT_MODEL, resolve_model
-from router_svc.text.chat_template import ChatTemplate, encode_chat
+from router_svc.offline_types import (
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    SamplingParams,
+    StructuredOutputsParams,
+)
+from router_svc.output_formats import OutputFormats
+from router_svc.served_model import ServedModel
+from router_svc.text.chat_template import ChatTemplate
 from router_svc.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,6 +50,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from router_svc.engine_info import EngineInfo
+    from router_svc.generation_types import Constraint, Sampling
+    from router_svc.served_model import ChatPrompt
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "EmbeddingRequestOutput",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+]
 
 T = TypeVar("T")
 
@@ -48,55 +69,6 @@ Message: TypeAlias = Mapping[str, Any]
 
 _READY_TIMEOUT_SECONDS = 600.0
 _MAX_IN_FLIGHT = 256  # well below the engine's queue, so that no batch is refused
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How to sample, with vLLM's names; None leaves it to the model's generation_config."""
-
-    n: int = 1
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = 16  # None is the rest of the context
-    min_tokens: int = 0
-    stop: str | Sequence[str] = ()
-    stop_token_ids: Sequence[int] = ()
-    ignore_eos: bool = False
-    include_stop_str_in_output: bool = False
-    skip_special_tokens: bool = True
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-
-
-@dataclass(slots=True)
-class CompletionOutput:
-    """One of a prompt's n continuations."""
-
-    index: int
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[Logprob] = field(default_factory=list)  # empty unless asked for
-    finish_reason: str | None = None
-    stop_reason: str | int | None = None
-
-
-@dataclass(slots=True)
-class RequestOutput:
-    """A prompt and its continuations."""
-
-    request_id: str
-    prompt: str | None  # None for a prompt given as token ids
-    prompt_token_ids: list[int]
-    outputs: list[CompletionOutput]
-    num_cached_tokens: int = 0
-    prompt_logprobs: list[Logprob | None] = field(default_factory=list)
 
 
 class LLM:
@@ -109,12 +81,14 @@ class LLM:
     def __init__(self, model: str = DEFAULT_MODEL, **engine_flags: Any) -> None:
         path = resolve_model(model, default_cache_dir())
         self._tokenizer = Tokenizer.load(path)
-        self._template = ChatTemplate.load(path, self._tokenizer)
+        template = ChatTemplate.load(path, self._tokenizer)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="octavo")
         self._thread.start()
         self._engine = EngineProcess(path, engine_args(engine_flags), shutdown_timeout=5.0)
         self._fleet = Fleet(self._tokenizer.sha256)
+        formats = OutputFormats.choose(template, tool_parser=None, reasoning_parser=None)
+        self._model = ServedModel(self._fleet, self._tokenizer, template, formats)
         self._info: EngineInfo = self._run(self._start())
 
     def __enter__(self) -> LLM:
@@ -162,40 +136,106 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
         show_progress: bool = True,
     ) -> list[RequestOutput]:
-        """Answers one conversation or several. Raises TemplateError for one that does not fit."""
-        if self._template is None:
-            raise ValueError("this model has no chat template")
-        encoded: list[tuple[str | None, list[int]]] = []
-        for conversation in _as_conversations(messages):
-            rendered = self._template.render(
-                [dict(message) for message in conversation],
-                add_generation_prompt=True,
-                continue_final_message=False,
+        """Answers one conversation or several, in the form of OpenAI's messages and tools.
+
+        Outputs are the model's text, calls of tools as it writes them. Raises ApiError, naming the
+        field, for a conversation that does not fit.
+        """
+        options = {
+            "tools": None if tools is None else list(tools),
+            "chat_template_kwargs": chat_template_kwargs,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message,
+        }
+        requests = [
+            decode_create_chat_completion_request({"messages": list(each), **options}, "")
+            for each in _as_conversations(messages)
+        ]
+        for request in requests:
+            validate_create_chat_completion_request(request)
+        prompts = self._run(self._chat_prompts(requests))
+        formats = self._model.formats
+        markers = formats.tools.markers if tools and formats.tools else ()
+        return self._generate(
+            [(prompt.text, prompt.token_ids) for prompt in prompts],
+            sampling_params,
+            show_progress,
+            shown_special_ids=frozenset(self._tokenizer.special_ids(markers).values()),
+        )
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector for each text or list of token ids, in their order; see /v1/embeddings.
+
+        Raises ApiError, naming the field, for an input that is refused.
+        """
+        batch = _as_batch(prompts)
+        texts = [prompt for prompt in batch if isinstance(prompt, str)]
+        if texts and len(texts) < len(batch):
+            raise ValueError("texts and token ids cannot be mixed in one call")
+        given = (
+            pb.Prompt(texts=pb.TextList(items=texts))
+            if texts
+            else pb.Prompt(
+                token_ids_list=pb.TokenIdsList(items=[pb.TokenIds(items=ids) for ids in batch])  # type: ignore[arg-type] # no texts are left
             )
-            ids = encode_chat(self._tokenizer, rendered, add_special_tokens=False)
-            encoded.append((None, ids))
-        return self._generate(encoded, sampling_params, show_progress)
+        )
+        request = embeddings_pb2.CreateEmbeddingsRequest(
+            input=given, dimensions=dimensions, truncate_prompt_tokens=truncate_prompt_tokens
+        )
+        call = CallContext(uuid.uuid4().hex)
+        answer = self._run(create_embeddings(request, self._model, call))
+        return [
+            EmbeddingRequestOutput(
+                f"{call.request_id}-{one.index}", EmbeddingOutput(list(one.embedding.floats.items))
+            )
+            for one in answer.data
+        ]
+
+    async def _chat_prompts(
+        self, requests: Sequence[pb.CreateChatCompletionRequest]
+    ) -> list[ChatPrompt]:
+        return [await chat_prompt(each, self._model, tool_use_of(each)) for each in requests]
 
     def _generate(
         self,
         prompts: Sequence[tuple[str | None, list[int]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         show_progress: bool,
+        shown_special_ids: frozenset[int] = frozenset(),
     ) -> list[RequestOutput]:
+        if not self._info.generates:
+            raise ValueError("this model reads texts, it does not generate any")
         if sampling_params is None or isinstance(sampling_params, SamplingParams):
             params = [sampling_params or SamplingParams()] * len(prompts)
         else:
             params = list(sampling_params)
         if len(params) != len(prompts):
             raise ValueError(f"{len(params)} sampling_params for {len(prompts)} prompts")
+        distinct = {id(each): _Prepared.of(each, self._tokenizer) for each in params}
         requests = [
-            _request(ids, p, self._info) for (_, ids), p in zip(prompts, params, strict=True)
+            _request(ids, distinct[id(each)], self._info, shown_special_ids)
+            for (_, ids), each in zip(prompts, params, strict=True)
         ]
         outputs = [
-            RequestOutput(r.request_id, text, ids, [CompletionOutput(i) for i in range(r.n)])
-            for r, (text, ids) in zip(requests, prompts, strict=True)
+            RequestOutput(
+                r.request_id,
+                text,
+                list(r.prompt_token_ids),
+                [CompletionOutput(i) for i in range(r.n)],
+            )
+            for r, (text, _) in zip(requests, prompts, strict=True)
         ]
         columns = (
             TextColumn("Generating"),
@@ -275,24 +315,32 @@ def _as_conversations(
     return messages  # type: ignore[return-value]
 
 
-def _request(ids: list[int], params: SamplingParams, info: EngineInfo) -> GenerationRequest:
+class _Prepared(NamedTuple):
+    """Parameters with what takes long to make of them, which many prompts share."""
+
+    params: SamplingParams
+    sampling: Sampling
+    constraint: Constraint | None
+
+    @classmethod
+    def of(cls, params: SamplingParams, tokenizer: Tokenizer) -> _Prepared:
+        wanted = params.structured_outputs
+        constraint = None if wanted is None else wanted.constraint()
+        return cls(params, params.sampling(tokenizer), constraint)
+
+
+def _request(
+    ids: list[int], prepared: _Prepared, info: EngineInfo, shown_special_ids: frozenset[int]
+) -> GenerationRequest:
+    params = prepared.params
+    ids = _kept(ids, params, info.max_model_len)
     rest = info.max_model_len - len(ids)
     if rest < 1:
         raise ValueError(f"a prompt has {len(ids)} tokens, the context holds {info.max_model_len}")
     return GenerationRequest(
         request_id=uuid.uuid4().hex,
         prompt_token_ids=ids,
-        sampling=Sampling(
-            temperature=params.temperature,
-            top_k=None if params.top_k is None else max(0, params.top_k),
-            top_p=params.top_p,
-            min_p=params.min_p,
-            repetition_penalty=params.repetition_penalty,
-            frequency_penalty=params.frequency_penalty,
-            presence_penalty=params.presence_penalty,
-            logit_bias=dict(params.logit_bias),
-            seed=params.seed,
-        ),
+        sampling=prepared.sampling,
         n=params.n,
         max_tokens=rest if params.max_tokens is None else min(params.max_tokens, rest),
         min_tokens=params.min_tokens,
@@ -301,9 +349,24 @@ def _request(ids: list[int], params: SamplingParams, info: EngineInfo) -> Genera
         include_stop=params.include_stop_str_in_output,
         ignore_eos=params.ignore_eos,
         skip_special_tokens=params.skip_special_tokens,
+        shown_special_ids=shown_special_ids,
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
+        constraint=prepared.constraint,
     )
+
+
+def _kept(ids: list[int], params: SamplingParams, max_model_len: int) -> list[int]:
+    kept = params.truncate_prompt_tokens
+    if kept is None:
+        return ids
+    if kept == -1:
+        return ids[-max(1, max_model_len - (params.max_tokens or 1)) :]
+    if not 1 <= kept <= max_model_len:
+        raise ValueError(
+            f"truncate_prompt_tokens must be -1 or between 1 and {max_model_len}, not {kept}"
+        )
+    return ids[-kept:]
 
 
 def _add(delta: Started | PromptLogprobs | ChoiceDelta, output: RequestOutput) -> None:

@@ -100,17 +100,8 @@ async def with_bad_words(
         if not word.strip():
             raise invalid(f"bad_words[{i}]", "a bad word must not be empty")
 
-    def encode() -> tuple[tuple[int, ...], ...]:
-        runs: dict[tuple[int, ...], None] = {}
-        for word in request.bad_words:
-            bare = word.lstrip()
-            for text in (bare, f" {bare}"):
-                ids = model.tokenizer.encode(text, add_special_tokens=False, parse_special=True)
-                runs[tuple(ids)] = None
-        return tuple(run for run in runs if run)
-
-    sampling = replace(generation.sampling, bad_words=await model.run(encode))
-    return replace(generation, sampling=sampling)
+    runs = await model.run(lambda: model.tokenizer.word_runs(request.bad_words))
+    return replace(generation, sampling=replace(generation.sampling, bad_words=runs))
 
 
 def tokens_kept(request: Truncatable, info: EngineInfo, *, room: int = 0) -> int | None:

@@ -115,6 +115,20 @@ class Tokenizer:
             ids = [real.get(i, i) for i in ids]
         return self.around(ids) if add_special_tokens else ids
 
+    def word_runs(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
+        """The tokens of each word as it begins a text and as it follows a space.
+
+        Raises ValueError for a word without a character that can be seen.
+        """
+        runs: dict[tuple[int, ...], None] = {}
+        for word in words:
+            bare = word.lstrip()
+            if not bare:
+                raise ValueError("a word must not be empty")
+            for text in (bare, f" {bare}"):
+                runs[tuple(self.encode(text, add_special_tokens=False, parse_special=True))] = None
+        return tuple(run for run in runs if run)
+
     @property
     def num_around(self) -> int:
         """Special tokens that `around` adds."""

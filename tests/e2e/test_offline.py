@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from octavo import LLM, SamplingParams
+from octavo import LLM, SamplingParams, StructuredOutputsParams
 
 from router_svc.errors import ApiError
+from tests.support.tiny_encoders import make_tiny_encoder
 from tests.support.tiny_models import make_tiny
 
 
@@ -84,3 +87,82 @@ def test_a_model_that_cannot_start_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the engine did not start"):
         LLM(str(tmp_path / "model"), num_gpu_blocks_override=1, max_model_len=64)
+
+
+QUIET = {"show_progress": False}
+
+
+def test_the_forms_bad_words_and_allowed_tokens_of_sampling_hold(llm: LLM) -> None:
+    common = {"n": 2, "seed": 1, "max_tokens": 8, "ignore_eos": True}
+    (token,) = llm.generate("a", **QUIET)[0].prompt_token_ids[-1:]
+
+    form, bad, allowed = llm.generate(
+        ["a", "a", "a"],
+        [
+            SamplingParams(**common, structured_outputs=StructuredOutputsParams(regex="[0-9]{3}")),
+            SamplingParams(**common, bad_words=["a"]),
+            SamplingParams(**common, allowed_token_ids=[token]),
+        ],
+        **QUIET,
+    )
+
+    assert all(re.fullmatch("[0-9]{3}", choice.text) for choice in form.outputs)
+    assert all(token not in choice.token_ids for choice in bad.outputs)
+    assert all(set(choice.token_ids) == {token} for choice in allowed.outputs)
+
+
+def test_a_form_that_cannot_be_enforced_is_refused(llm: LLM) -> None:
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="["))
+
+    with pytest.raises(ApiError, match="cannot be enforced"):
+        llm.generate("a", params, **QUIET)
+
+
+def test_a_prompt_is_cut_where_asked(llm: LLM) -> None:
+    whole = llm.generate("hello world", SamplingParams(max_tokens=1), **QUIET)[0]
+
+    cut = llm.generate("hello world", SamplingParams(max_tokens=1, truncate_prompt_tokens=3))[0]
+
+    assert cut.prompt_token_ids == whole.prompt_token_ids[-3:]
+    with pytest.raises(ValueError, match="truncate_prompt_tokens must be -1 or between 1 and"):
+        llm.generate("hello", SamplingParams(truncate_prompt_tokens=0), **QUIET)
+
+
+def test_chat_shows_the_tools_to_the_model(llm: LLM) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    messages = [{"role": "user", "content": "hello"}]
+
+    last = SamplingParams(max_tokens=1, truncate_prompt_tokens=-1)  # the model's context is short
+
+    (output,) = llm.chat(messages, last, tools=[tool], **QUIET)
+
+    assert "weather" in output.prompt
+    with pytest.raises(ApiError, match="role"):
+        llm.chat([{"role": "wizard", "content": "hello"}], **QUIET)
+
+
+def test_a_generator_embeds_by_its_last_token(llm: LLM) -> None:
+    first, second, other = llm.embed(["hello", "hello", "world"])
+
+    assert first.outputs.embedding == second.outputs.embedding != other.outputs.embedding
+    assert math.hypot(*first.outputs.embedding) == pytest.approx(1, abs=1e-5)
+
+
+def test_an_encoder_embeds_texts_and_token_ids(tmp_path: Path) -> None:
+    pooling = {"word_embedding_dimension": 48, "pooling_mode_mean_tokens": True}
+    model = make_tiny_encoder("bert", tmp_path / "model", pooling=pooling)
+
+    with LLM(str(model)) as encoder:
+        sea, sky = encoder.embed(["the sea", "the sky"])
+        (alone,) = encoder.embed("the sea")
+        (short,) = encoder.embed([2, 5, 3], dimensions=8)
+        with pytest.raises(ValueError, match="cannot be mixed"):
+            encoder.embed(["a", [1]])
+        with pytest.raises(ValueError, match="does not generate"):
+            encoder.generate("a", **QUIET)
+
+    assert len(sea.outputs.embedding) == 48
+    assert sea.outputs.embedding == pytest.approx(alone.outputs.embedding, abs=1e-6)
+    assert sea.outputs.embedding != sky.outputs.embedding
+    assert math.hypot(*short.outputs.embedding) == pytest.approx(1, abs=1e-5)
+    assert len(short.outputs.embedding) == 8
