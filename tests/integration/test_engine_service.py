@@ -921,3 +921,101 @@ async def test_the_model_is_described(engine):
     info = await engine.engine.GetModelInfo(pb.GetModelInfoRequest())
 
     assert (info.served_names, info.max_n) == (["scripted"], 128)
+
+
+# Embeddings of a model that generates; the scripted worker gives [sum of the tokens, their number]
+
+
+def embed_request(*prompts, task=pb.EMBED_TASK_EMBEDDING, **fields):
+    inputs = [pb.EmbedInput(token_ids=prompt) for prompt in prompts]
+    return pb.EmbedRequest(task=task, inputs=inputs, **fields)
+
+
+def vectors_of(answer):
+    return [list(vector.values) for vector in answer.vectors]
+
+
+async def test_inputs_are_embedded_in_their_order_and_nothing_is_sampled(engine):
+    prompts = [[5] * 3, [7], [2] * 200]  # the last takes several steps
+
+    answer = await engine.engine.Embed(embed_request(*prompts))
+
+    assert vectors_of(answer) == [[15, 3], [7, 1], [400, 200]]
+    assert answer.prompt_tokens == 204
+    assert not any(chunk.samples for batch in engine.executor.batches for chunk in batch.chunks)
+    assert await engine.metric("vllm:generation_tokens_total") == 0
+    assert await engine.metric("vllm:request_success_total", finished_reason="stop") == 3
+    await engine.eventually(engine.is_empty)
+
+
+async def test_embeddings_and_answers_share_the_engine(engine):
+    generating = collect(engine.engine.Generate(request((9, 9), max_tokens=20)))
+    embedding = engine.engine.Embed(embed_request(*[[i] * i for i in range(1, 60)]))
+
+    events, answer = await asyncio.gather(generating, embedding)
+
+    assert outputs(events) == {0: scripted_output((9, 9), 20)}
+    assert vectors_of(answer) == [[i * i, i] for i in range(1, 60)]
+
+
+async def test_more_inputs_than_may_wait_are_taken_while_nothing_waits(tmp_path):
+    async with serving(tmp_path, max_num_queued_reqs=4) as engine:
+        answer = await engine.engine.Embed(embed_request(*[[3]] * 300))
+
+    assert vectors_of(answer) == [[3, 1]] * 300
+
+
+async def test_inputs_that_were_preempted_are_embedded_all_the_same(tmp_path):
+    async with serving(tmp_path, num_blocks=10, max_model_len=160) as engine:
+        prompts = [[i] * 150 for i in range(1, 6)]
+        generating = collect(engine.engine.Generate(request((1, 2), max_tokens=100)))
+
+        answer = await engine.engine.Embed(embed_request(*prompts))
+
+        assert vectors_of(answer) == [[150 * i, 150] for i in range(1, 6)]
+        assert outputs(await generating) == {0: scripted_output((1, 2), 100)}
+
+
+async def test_a_cancelled_embedding_frees_its_blocks(engine):
+    engine.executor.hold()
+    call = engine.engine.Embed(embed_request([1] * 50, [2] * 50))
+    await engine.received(2)
+
+    call.cancel()
+    engine.executor.release()
+
+    await engine.received(0)
+    await engine.eventually(engine.is_empty)
+
+
+async def test_an_input_that_cannot_be_computed_fails_its_call(engine):
+    engine.executor.fail(1)
+
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await engine.engine.Embed(embed_request([1], [2], [3]))
+
+    assert error.value.code() is grpc.StatusCode.INTERNAL
+    await engine.eventually(engine.is_empty)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (embed_request([1] * 513), "inputs[0].token_ids: has 513 tokens, the model takes at most"),
+        (embed_request([1], task=pb.EMBED_TASK_SCORE), "task: the loaded model has no classifier"),
+        (embed_request(), "inputs: must be from 1 to 2048, not 0"),
+    ],
+)
+async def test_what_cannot_be_embedded_is_named(engine, message, text):
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await engine.engine.Embed(message)
+
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details().startswith(text)
+    assert await engine.metric("vllm:admission_rejections_total", reason="invalid") == 1
+
+
+async def test_an_input_may_fill_the_whole_context(engine):
+    answer = await engine.engine.Embed(embed_request([1] * 512))
+
+    assert vectors_of(answer) == [[512, 512]]

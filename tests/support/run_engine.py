@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import numpy as np
+import numpy.typing as npt
 from octavo.flags import engine_options, process_options
 
 from engine_svc import encoder_startup
@@ -50,3 +52,21 @@ def greedy_tokens(
         engine.scheduler.update(batch, engine.executor.submit(batch), 0.0)
     engine.scheduler.check_integrity()
     return [list(request.output_token_ids) for request in requests]
+
+
+def embeddings(
+    engine: LoadedEngine, prompts: Sequence[Sequence[int]]
+) -> list[npt.NDArray[np.float32]]:
+    """Vectors of prompts that run together, on a model that generates."""
+    sampling = SamplingParams(max_tokens=0)
+    requests = [
+        Request(next(_keys), "r", 0, tuple(prompt), sampling, arrival=0.0, embeds=True)
+        for prompt in prompts
+    ]
+    engine.scheduler.add_group(requests)
+    found = {}
+    while (batch := engine.scheduler.schedule()) is not None:
+        outputs = engine.scheduler.update(batch, engine.executor.submit(batch), 0.0)
+        found |= {item.key: item.vector for item in outputs.embeddings}
+    engine.scheduler.check_integrity()
+    return [found[request.key] for request in requests]
