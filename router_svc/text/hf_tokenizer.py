@@ -48,7 +48,7 @@ def load_hf_tokenizer(directory: Path) -> TokenizerParts:
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
         special_texts=special_texts,
-        pair=_pair_template(backend),
+        pair=_pair_template(backend, config.get("model_input_names")),
     )
 
 
@@ -149,7 +149,7 @@ def _affixes(backend: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (), ()
 
 
-def _pair_template(backend: Tokenizer) -> PairTemplate | None:
+def _pair_template(backend: Tokenizer, model_inputs: object) -> PairTemplate | None:
     # As above, on two texts; None for a tokeniser that puts them side by side or in another order.
     whole = backend.encode("a", "a", add_special_tokens=True)
     owners = whole.sequence_ids  # 0 and 1 for the texts, None for what was added
@@ -159,7 +159,8 @@ def _pair_template(backend: Tokenizer) -> PairTemplate | None:
     second_end = len(owners) - owners[::-1].index(1)
     if first_end >= second:
         return None
-    num_first = next((i for i, kind in enumerate(whole.type_ids) if kind), 0)
+    takes_types = not isinstance(model_inputs, list) or "token_type_ids" in model_inputs
+    num_first = next((i for i, kind in enumerate(whole.type_ids) if kind and takes_types), 0)
     return PairTemplate(
         prefix_ids=tuple(whole.ids[: owners.index(0)]),
         middle_ids=tuple(whole.ids[first_end:second]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,17 @@ def test_a_pair_of_one_segment_says_so(tmp_path: Path) -> None:
 
     assert made == EncoderInput(backend.encode(FIRST, "a dog").ids, 0)
     assert made.token_ids.count(SEP) == 3
+
+
+def test_a_model_that_takes_no_segments_gets_none(tmp_path: Path) -> None:
+    write_word_pieces(tmp_path)
+    names = {"model_input_names": ["input_ids", "attention_mask"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
+    tokenizer = Tokenizer.load(tmp_path)
+
+    made = pair_input(tokenizer, tokenizer.pair, FIRST, SECOND, kept=None)
+
+    assert made == EncoderInput(word_pieces().encode(FIRST, SECOND).ids, 0)
 
 
 def test_tokens_are_shown_although_no_text_can_be_streamed_of_them(tokenizer: Tokenizer) -> None:
