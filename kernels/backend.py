@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 OnProgress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
 
-# In place of a token, where a logit of its row is NaN or infinite, or its mask allows none.
+# In place of a token, where a logit of its row (of those that its mask allows) is NaN or infinite,
+# or its mask allows none.
 NOT_FINITE = -1
 
 

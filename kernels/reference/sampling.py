@@ -31,14 +31,15 @@ _NUCLEUS_GUESSES = (256, 4096)
 def pick_tokens(logits: Float32s, picks: PickInputs) -> Int32s:
     """A token for each row of logits [num_picks, vocab_size]; see `PickInputs`.
 
-    NOT_FINITE stands where a row has a NaN or an infinity, or its mask allows no token.
+    NOT_FINITE stands where a row has a NaN or an infinity among the logits that its mask allows, or
+    its mask allows none.
     """
     finite = np.asarray(np.isfinite(logits).all(axis=1))
     if picks.masks is not None and picks.mask_of is not None:
         logits = logits.copy()
         for i in np.flatnonzero(picks.mask_of >= 0).tolist():
-            mask_logits(logits[i], picks.masks[picks.mask_of[i]])
-            finite[i] &= logits[i].max() > -np.inf
+            allowed = mask_logits(logits[i], picks.masks[picks.mask_of[i]])
+            finite[i] = allowed.any() and np.isfinite(logits[i][allowed]).all()
     tokens = np.where(finite, logits.argmax(axis=1), NOT_FINITE).astype(np.int32)
     for i in np.flatnonzero(finite & (picks.temperature > 0.0)).tolist():
         tokens[i] = draw_token(
@@ -52,10 +53,11 @@ def pick_tokens(logits: Float32s, picks: PickInputs) -> Int32s:
     return tokens
 
 
-def mask_logits(row: Float32s, mask: UInt32s) -> None:
-    """Sets logits [vocab_size] to -inf where their bit in the mask is not set."""
-    bits = np.unpackbits(mask.view(np.uint8), bitorder="little", count=row.size)
-    row[bits == 0] = -np.inf
+def mask_logits(row: Float32s, mask: UInt32s) -> npt.NDArray[np.bool_]:
+    """Sets logits [vocab_size] to -inf where their bit in the mask is not set; returns which are."""
+    allowed = np.unpackbits(mask.view(np.uint8), bitorder="little", count=row.size).view(np.bool_)
+    row[~allowed] = -np.inf
+    return allowed
 
 
 def draw_token(

@@ -201,3 +201,70 @@ def test_an_unknown_instruction_set_is_refused() -> None:
     args = PickTokensArgs(isa=99)
 
     assert library.require().handle.octavo_pick_tokens(ctypes.byref(args)) != 0
+
+
+def masks_of(allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint32]:
+    """Masks of `PickInputs` for allowed [num_rows, vocab_size]."""
+    words = -(-allowed.shape[1] // 32)
+    padded = np.zeros((len(allowed), 32 * words), np.uint8)
+    padded[:, : allowed.shape[1]] = allowed
+    return np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
+
+
+def masked(picks: PickInputs, allowed: npt.NDArray[np.bool_]) -> PickInputs:
+    rows = np.arange(len(allowed), dtype=np.int32)
+    return replace(picks, masks=masks_of(allowed), mask_of=rows)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("share", [0.0005, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("vocab_size", [70, 1000, 49_153])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.0},
+        {"temperature": 1.5, "top_k": 40},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 1.0, "top_k": 300, "top_p": 0.7, "min_p": 0.01},
+    ],
+    ids=["greedy", "all", "top_k", "top_p", "everything"],
+)
+def test_only_tokens_that_a_mask_allows_are_picked(isa, share, vocab_size, how) -> None:
+    rng = np.random.default_rng(vocab_size)
+    num_rows = 12
+    logits = rng.normal(0, 3, (num_rows, vocab_size)).astype(np.float32)
+    allowed = rng.random(logits.shape) < share
+    allowed[np.arange(num_rows), rng.integers(0, vocab_size, num_rows)] = True
+    picks = masked(picks_of(num_rows, draw=rng.random(num_rows), **how), allowed)
+
+    found = pick(logits, picks, isa)
+
+    assert allowed[np.arange(num_rows), found].all()
+    np.testing.assert_array_equal(found, pick_tokens(logits, picks))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_full_mask_changes_nothing(isa) -> None:
+    logits = np.random.default_rng(3).normal(0, 3, (20, 5000)).astype(np.float32)
+    picks = picks_of(20, top_p=0.95, draw=np.linspace(0, 0.999, 20))
+
+    with_mask = pick(logits, masked(picks, np.ones(logits.shape, bool)), isa)
+
+    np.testing.assert_array_equal(with_mask, pick(logits, picks, isa))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_mask_that_allows_nothing_or_nonsense_gives_no_token(isa, temperature) -> None:
+    logits = np.zeros((3, 500), np.float32)
+    allowed = np.zeros(logits.shape, bool)
+    allowed[1, 7] = allowed[2, 7] = True
+    logits[1, 7] = np.nan
+    logits[2, 8] = np.nan  # not allowed, so nobody minds
+    picks = masked(picks_of(3, temperature=temperature), allowed)
+
+    found = pick(logits, picks, isa)
+
+    assert found.tolist() == [NOT_FINITE, NOT_FINITE, 7]
+    assert pick_tokens(logits, picks).tolist() == found.tolist()

@@ -51,10 +51,8 @@ public:
         num_blocks_((vocab_size + kSamplingBlock - 1) / kSamplingBlock), pick_(pick),
         scratch_(scratch) {}
 
-  // `masked`: -infinity stands for what is not allowed, and no value is NaN.
-  int32_t token(bool masked) {
-    const bool finite = kernels_.block_maxima(logits_, size_, scratch_.maxima.get());
-    if (!finite && !masked) return kNotFinite;
+  // With the blocks' maxima in the scratch; blocks of maximum -infinity are not looked at.
+  int32_t token() {
     maximum_ = *std::max_element(scratch_.maxima.get(), scratch_.maxima.get() + num_blocks_);
     if (maximum_ == -std::numeric_limits<double>::infinity()) return kNotFinite;
     if (pick_.greedy()) return likeliest();
@@ -276,13 +274,14 @@ int32_t pick_token(const SamplingKernels& kernels, const float* logits, int64_t 
     kernels.add_to_max(logits, vocab_size, 0, found);
     return found.token_id;
   }
-  return Row(kernels, logits, vocab_size, pick, scratch).token(false);
+  if (!kernels.block_maxima(logits, vocab_size, scratch.maxima.get())) return kNotFinite;
+  return Row(kernels, logits, vocab_size, pick, scratch).token();
 }
 
 int32_t pick_allowed_token(const SamplingKernels& kernels, float* logits, int64_t vocab_size,
                            const uint32_t* mask, const Pick& pick, SamplingScratch& scratch) {
-  if (!kernels.mask_values(logits, vocab_size, mask)) return kNotFinite;
-  return Row(kernels, logits, vocab_size, pick, scratch).token(true);
+  if (!kernels.masked_maxima(logits, vocab_size, mask, scratch.maxima.get())) return kNotFinite;
+  return Row(kernels, logits, vocab_size, pick, scratch).token();
 }
 
 }  // namespace octavo

@@ -75,9 +75,9 @@ struct SamplingKernels {
   void (*add_to_max)(const float* values, int64_t count, int32_t first_id, RowMax& running);
   // maxima[b] of each block, -infinity if that is all it has; false if a value is NaN or infinite.
   bool (*block_maxima)(const float* values, int64_t count, float* maxima);
-  // Sets values [count] to -infinity where their bit in `mask` is not set; false if a value was NaN
-  // or infinite.
-  bool (*mask_values)(float* values, int64_t count, const uint32_t* mask);
+  // As block_maxima, of those values whose bit in `mask` is set; -infinity takes the place of the
+  // others in blocks that have any such value. False if one whose bit is set is NaN or infinite.
+  bool (*masked_maxima)(float* values, int64_t count, const uint32_t* mask, float* maxima);
   // The sum of one block's weights, in an order that `count` alone decides.
   double (*sum_weights)(const float* values, int64_t count, const Weighing& weighing);
   // weights[i] of one block.
@@ -90,8 +90,7 @@ extern const SamplingKernels kAvx512Sampling;
 const SamplingKernels& sampling_kernels(int isa);  // OctavoIsa
 
 // The token of a row [vocab_size] among those whose bit is set in `mask` [(vocab_size + 31) / 32],
-// or kNotFinite if any logit is NaN or infinite, or no bit is set. Sets the row's other logits to
-// -infinity.
+// or kNotFinite if one of those is NaN or infinite, or there is none. May change the others.
 int32_t pick_allowed_token(const SamplingKernels& kernels, float* logits, int64_t vocab_size,
                            const uint32_t* mask, const Pick& pick, SamplingScratch& scratch);
 

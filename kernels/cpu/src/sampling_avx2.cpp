@@ -18,6 +18,7 @@ using S = Sampler<Avx2Vectors>;
 
 }  // namespace
 
-const SamplingKernels kAvx2Sampling = {S::add_to_max, S::block_maxima, S::mask_values, S::sum_weights, S::weigh};
+const SamplingKernels kAvx2Sampling = {S::add_to_max, S::block_maxima, S::masked_maxima,
+                                       S::sum_weights, S::weigh};
 
 }  // namespace octavo

@@ -86,15 +86,29 @@ struct Sampler {
     return all_zero(wrong);
   }
 
-  static bool mask_values(float* values, int64_t count, const uint32_t* mask) {
+  static bool masked_maxima(float* values, int64_t count, const uint32_t* mask, float* maxima) {
     F wrong[kVectors] = {};
-    for (int64_t i = 0; i < count; i += kStride) {
-      const uint32_t bits = mask[i / 32] >> (i % 32);
-      const int64_t size = count - i < kStride ? count - i : kStride;
-      float taken[kStride];
-      pad(values + i, size, 0.0f, taken);
-      for (int v = 0; v < kVectors; v++) wrong[v] += load(taken + v * kLanes) * 0.0f;
-      for (int64_t j = 0; j < size; j++) values[i + j] = bits >> j & 1 ? taken[j] : kLowest;
+    for (int64_t b = 0; b * kSamplingBlock < count; b++) {
+      const int64_t first = b * kSamplingBlock;
+      const int64_t size = count - first < kSamplingBlock ? count - first : kSamplingBlock;
+      maxima[b] = kLowest;
+      uint32_t any = 0;
+      for (int64_t i = 0; i < size; i += 32) any |= mask[(first + i) / 32];
+      if (any == 0) continue;
+      F found[kVectors];
+      for (int v = 0; v < kVectors; v++) found[v] = F{} + kLowest;
+      for (int64_t i = first; i < first + size; i += kStride) {
+        const int32_t bits = static_cast<int32_t>(mask[i / 32] >> (i % 32));
+        if (first + size - i >= kStride) {
+          take_allowed(values + i, bits, found, wrong);
+          continue;
+        }
+        float rest[kStride];
+        pad(values + i, first + size - i, 0.0f, rest);
+        take_allowed(rest, bits & ((1 << (first + size - i)) - 1), found, wrong);
+        for (int64_t j = 0; i + j < first + size; j++) values[i + j] = rest[j];
+      }
+      maxima[b] = largest(found);
     }
     return all_zero(wrong);
   }
@@ -136,12 +150,33 @@ private:
       pad(values + i, count - i, values[i], rest);
       take(rest, found, wrong);
     }
+    return largest(found);
+  }
+
+  static float largest(const F (&found)[kVectors]) {
     float lanes[kStride];
     __builtin_memcpy(lanes, found, sizeof lanes);
     for (int width = kStride / 2; width > 0; width /= 2)
       for (int j = 0; j < width; j++)
         lanes[j] = lanes[j] > lanes[j + width] ? lanes[j] : lanes[j + width];
     return lanes[0];
+  }
+
+  // As `take`, of those values whose bit is set; the others become -infinity.
+  static void take_allowed(float* values, int32_t bits, F (&found)[kVectors],
+                           F (&wrong)[kVectors]) {
+    M lane;
+    for (int j = 0; j < kLanes; j++) lane[j] = j;
+    for (int v = 0; v < kVectors; v++) {
+      float* at = values + v * kLanes;
+      const F x = load(at);
+      const M allowed = -(((M{} + bits) >> (lane + v * kLanes)) & 1);
+      const F kept = (F)((allowed & (M)x) | (~allowed & (M)(F{} + kLowest)));
+      __builtin_memcpy(at, &kept, sizeof kept);
+      const M more = kept > found[v];
+      found[v] = (F)((more & (M)kept) | (~more & (M)found[v]));
+      wrong[v] += (F)(allowed & (M)(x * 0.0f));
+    }
   }
 
   static void take(const float* values, F (&found)[kVectors], F (&wrong)[kVectors]) {

@@ -16,7 +16,7 @@ using S = Sampler<PortableVectors>;
 
 }  // namespace
 
-const SamplingKernels kPortableSampling = {S::add_to_max, S::block_maxima, S::mask_values, S::sum_weights,
-                                           S::weigh};
+const SamplingKernels kPortableSampling = {S::add_to_max, S::block_maxima, S::masked_maxima,
+                                           S::sum_weights, S::weigh};
 
 }  // namespace octavo
