@@ -307,16 +307,20 @@ def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None
     key = ""
     if params["api_key"] or params["api_key_file"]:
         key = " -H 'Authorization: Bearer YOUR_KEY'"
-    body = (
-        f'{{"model": "{info.served_names[0]}", '
-        '"messages": [{"role": "user", "content": "What is the capital of Japan?"}], '
-        '"temperature": 0}'
-    )
+    question = "What is the capital of Japan?"
+    if info.generates:
+        route = "/v1/chat/completions"
+        wanted = f'"messages": [{{"role": "user", "content": "{question}"}}], "temperature": 0'
+    elif info.embedding_size:
+        route, wanted = "/v1/embeddings", f'"input": "{question}"'
+    else:
+        route, wanted = "/v1/score", f'"text_1": "{question}", "text_2": "Tokyo."'
+    body = f'{{"model": "{info.served_names[0]}", {wanted}}}'
     lines = [
         f"Ready in {seconds:.1f} s: {info.served_names[0]}",
         f"  HTTP  {http}/v1   (OpenAI API; {http}/openapi.json)",
-        f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1.Inference)",
+        f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1)",
         "Try it:",
-        f"  curl {http}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'",
+        f"  curl {http}{route}{key} -H 'Content-Type: application/json' -d '{body}'",
     ]
     click.echo("\n".join(lines), err=True)
