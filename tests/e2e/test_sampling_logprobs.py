@@ -61,6 +61,58 @@ def test_the_bytes_of_all_entries_are_the_content(api: PublicApi, options: dict)
     assert all(entry["token"] for entry in choice.logprobs)
 
 
+EMOJI = {"enum": ["👍🏽 ok 访问"]}
+AS_EMOJI = {"type": "json_schema", "json_schema": {"name": "e", "schema": EMOJI}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_bytes_of_a_constrained_answer_are_its_content(api: PublicApi, stream: bool) -> None:
+    body = chat_body("x", max_tokens=24, logprobs=True, top_logprobs=2, response_format=AS_EMOJI)
+
+    answer = api.streamed(CHAT, **body) if stream else api.whole(CHAT, **body)
+
+    (choice,) = answer.choices
+    assert choice.text == '"👍🏽 ok 访问"'
+    assert b"".join(bytes(entry["bytes"]) for entry in choice.logprobs).decode() == choice.text
+    assert any("\ufffd" in entry["token"] for entry in choice.logprobs)
+    assert all(entry["token"] for entry in choice.logprobs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 1, "temperature": 1},
+        {"logit_bias": {"28": -100, "198": -100}},
+        {"response_format": AS_EMOJI},
+    ],
+    ids=["top_k", "bias", "schema"],
+)
+def test_log_probabilities_are_finite_numbers_whatever_is_masked(
+    api: PublicApi, options: dict
+) -> None:
+    (choice,) = api.complete(
+        "red paper kite morning", echo=True, logprobs=3, max_tokens=8, **options
+    ).choices  # parsed without NaN and Infinity
+
+    for _, logprob, top, _ in choice.logprobs[1:]:
+        assert -9999 <= logprob <= 0
+        assert all(-9999 <= value <= 0 for value in top.values())
+
+
+def test_choices_of_a_stream_do_not_mix_and_end_with_their_client(api: PublicApi) -> None:
+    body = chat_body("Name a fruit", n=4, max_tokens=12, seed=11) | {"temperature": 1}
+    whole = api.whole(CHAT, **body)
+
+    streamed = api.streamed(CHAT, **body)
+    endless = body | {"max_tokens": 1500, "ignore_eos": True, "stream": True}
+    with api.http.stream("POST", CHAT, json=endless) as response:
+        next(response.iter_lines())
+
+    assert streamed.choices == whole.choices
+    assert len({choice.text for choice in whole.choices}) > 1
+    assert api.server.wait_until(api.server.idle)
+
+
 @pytest.mark.parametrize(
     "prompt", ["red paper kite 🙂 morning", "<|im_start|>user\nhi<|im_end|>\n"]
 )
