@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,13 @@ from hypothesis import strategies as st
 
 from router_svc.api.responses.handler import Responses
 from router_svc.call_context import CallContext
-from router_svc.errors import ApiError, ErrorKind
+from router_svc.errors import ApiError
 from router_svc.gen.responses_decode import decode_create_response_request
 from router_svc.gen.responses_encode import encode_response, encode_response_event
 from router_svc.gen.responses_validate import validate_create_response_request
-from router_svc.generation_types import EngineEvent, FinishReason, GenerationRequest
+from router_svc.generation_types import FinishReason
 from router_svc.metrics import RouterMetrics
+from router_svc.models import Models
 from router_svc.served_model import ServedModel
 from tests.support.response_fold import fold
 from tests.support.written_answers import WritingEngine, written_model
@@ -34,34 +34,6 @@ def thinking(smollm2_checkpoint: Path) -> tuple[ServedModel, WritingEngine]:
     return written_model(smollm2_checkpoint, tool_parser="hermes", reasoning_parser="qwen3")
 
 
-class BreakingEngine(WritingEngine):
-    """Fails after so many of its events."""
-
-    def __init__(self, engine: WritingEngine, after: int) -> None:
-        self._engine = engine
-        self._after = after
-
-    def submit(self, request: GenerationRequest) -> Any:
-        return _Breaking(self._engine.submit(request), self._after)
-
-
-class _Breaking:
-    def __init__(self, stream: Any, after: int) -> None:
-        self._stream = stream
-        self._after = after
-
-    def cancel(self, choice: int | None = None) -> None:
-        self._stream.cancel(choice)
-
-    async def __aiter__(self) -> AsyncIterator[EngineEvent]:
-        count = 0
-        async for event in self._stream:
-            if count == self._after:
-                raise ApiError(ErrorKind.UNAVAILABLE, "the engine was lost")
-            yield event
-            count += 1
-
-
 def call_of(body: dict[str, Any]) -> tuple[Any, CallContext]:
     request = decode_create_response_request({"input": "Hi"} | body, "")
     validate_create_response_request(request)
@@ -73,24 +45,13 @@ def plain(value: Any) -> Any:
 
 
 async def whole(served: ServedModel, /, **body: Any) -> dict[str, Any]:
-    response = await Responses(served, RouterMetrics()).create_response(*call_of(body))
+    response = await Responses(Models([served]), RouterMetrics()).create_response(*call_of(body))
     return plain(encode_response(response))
 
 
 async def streamed(served: ServedModel, /, **body: Any) -> list[dict[str, Any]]:
-    events = Responses(served, RouterMetrics()).stream_response(*call_of(body))
+    events = Responses(Models([served]), RouterMetrics()).stream_response(*call_of(body))
     return [plain(encode_response_event(event)) async for event in events]
-
-
-async def until_error(stream: AsyncIterator[Any]) -> tuple[list[dict[str, Any]], ApiError]:
-    """The events before the error that must end the stream, and the error."""
-    events = []
-    try:
-        async for event in stream:
-            events.append(plain(encode_response_event(event)))  # noqa: PERF401 -- kept on an error
-    except ApiError as error:
-        return events, error
-    pytest.fail("the stream ended without an error")
 
 
 def kinds(response: dict[str, Any]) -> list[str]:
@@ -187,35 +148,6 @@ async def test_an_answer_does_not_depend_on_the_engines_pace(
     engine.pace = 100
 
     assert settled(slow) == settled(await whole(served, tools=[TOOL]))
-
-
-async def test_a_failure_under_way_is_an_event_and_an_error(
-    smollm2_checkpoint: Path,
-) -> None:
-    model, engine = written_model(smollm2_checkpoint)
-    engine.texts = ["Hello there, how are you?"]
-    model.engine = BreakingEngine(engine, after=3)  # type: ignore[assignment]
-    stream = Responses(model, RouterMetrics()).stream_response(*call_of({}))
-
-    events, caught = await until_error(stream)
-
-    assert caught.kind is ErrorKind.UNAVAILABLE
-    failed = fold(events)
-    assert failed["status"] == "failed"
-    assert failed["error"] == {"code": "server_error", "message": "the engine was lost"}
-    assert failed["output"][0]["content"][0]["text"] == "Hello there"
-
-
-async def test_a_failure_before_the_first_event_is_an_error_only(
-    smollm2_checkpoint: Path,
-) -> None:
-    model, engine = written_model(smollm2_checkpoint)
-    engine.texts = ["Hello"]
-    model.engine = BreakingEngine(engine, after=0)  # type: ignore[assignment]
-    handler = Responses(model, RouterMetrics())
-
-    with pytest.raises(ApiError, match="lost"):
-        await anext(aiter(handler.stream_response(*call_of({}))))
 
 
 @pytest.mark.parametrize(
