@@ -60,6 +60,8 @@ def of_parts(
     A part's tokens are found by their bytes; where these are not the text's own, as in a cut
     character, a part gets all that are left. Only content is asked for, so only it gets entries.
     """
+    if not tokens:
+        return [()] * len(parts)
     joined = b"".join(bytes(token.bytes) for token in tokens)
     ends = list(accumulate(len(token.bytes) for token in tokens))
     found: list[Sequence[chat_pb.TokenLogprob]] = []
