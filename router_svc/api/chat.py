@@ -209,6 +209,7 @@ def _logprobs(conversation: Conversation, entries: Iterable[Logprob]) -> pb.Chat
     """The public form of an answer's log-probabilities."""
     tokenizer = conversation.model.tokenizer
     generation = conversation.generation
+    name_of = params.token_names(conversation.request, tokenizer)
 
     def shown_bytes(token_id: int) -> bytes:
         # A control token that is left out of the text has no bytes: those of all entries, joined,
@@ -220,12 +221,12 @@ def _logprobs(conversation: Conversation, entries: Iterable[Logprob]) -> pb.Chat
     return pb.ChatLogprobs(
         content=[
             pb.TokenLogprob(
-                token=tokenizer.token_text(entry.token_id),
+                token=name_of(entry.token_id),
                 logprob=params.finite(entry.logprob),
                 bytes=shown_bytes(entry.token_id),
                 top_logprobs=[
                     pb.TopLogprob(
-                        token=tokenizer.token_text(token_id),
+                        token=name_of(token_id),
                         logprob=params.finite(logprob),
                         bytes=shown_bytes(token_id),
                     )

@@ -81,16 +81,19 @@ class Conversation:
         """Checks a validated request and renders its prompt. Raises ApiError, naming the field."""
         if request.HasField("top_logprobs") and not request.logprobs:
             raise invalid("top_logprobs", "top_logprobs needs logprobs to be true")
+        max_tokens = _max_tokens(request)
         generation = params.generation_of(
             request,
             model,
             context,
-            max_tokens=_max_tokens(request),
+            max_tokens=max_tokens,
             logprobs=request.top_logprobs if request.logprobs else None,
             prompt_logprobs=request.prompt_logprobs
             if request.HasField("prompt_logprobs")
             else None,
         )
+        generation = await params.with_bad_words(generation, request, model)
+        kept = params.tokens_kept(request, model.info, room=max_tokens or 1)
         formats = model.formats
         tools = await model.run(lambda: tool_use_of(request))
         if tools.mode is not ToolMode.NONE and formats.tools is None:
@@ -107,7 +110,8 @@ class Conversation:
         generation = replace(
             generation, shown_special_ids=frozenset(special.values()), constraint=constraint
         )
-        generation = params.with_prompt(generation, prompt.token_ids, model.info, "messages")
+        ids = prompt.token_ids if kept is None else prompt.token_ids[-kept:]
+        generation = params.with_prompt(generation, ids, model.info, "messages")
         return cls(request, model, generation, tools, opened)
 
     @property
