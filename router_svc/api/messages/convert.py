@@ -56,7 +56,7 @@ def to_chat(request: PromptRequest) -> Converted:
     if result.continue_final_message and result.HasField("response_format"):
         # The format is that of the whole turn, and its beginning is not the model's.
         raise invalid(at, f"{at} and a last turn of the assistant exclude each other")
-    names = FieldNames(turns.paths(), at)
+    names = FieldNames(turns.origins(), at)
     with names.in_errors():
         validate_create_chat_completion_request(result)
     return Converted(result, names)

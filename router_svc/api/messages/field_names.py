@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from router_svc.errors import ApiError
 
@@ -23,17 +23,23 @@ _BEGINNINGS = (
     (re.compile(r"include_reasoning"), "thinking.display"),
     (re.compile(r"chat_template_kwargs(\.enable_thinking)?"), "thinking.type"),
 )
-_MESSAGE = re.compile(r"messages\[(\d+)\](\.content$)?")
+_MESSAGE = re.compile(r"messages\[(\d+)\](.*)")
+_CALL = re.compile(r"\.tool_calls\[(\d+)\](.*)")
+_CALL_FIELDS = {".id": ".id", ".function.name": ".name", ".function.arguments": ".input"}
 _FORMAT = re.compile(r"response_format(\.json_schema)?")
 
 
+class Origin(NamedTuple):
+    """Where a chat message comes from: the path of a turn or block, and of each of its calls."""
+
+    path: str
+    calls: Sequence[str] = ()
+
+
 class FieldNames:
-    """Where the fields of one chat request come from.
+    """Where the fields of one chat request come from; `output_format` is the answer's format."""
 
-    `messages` has a path for each of its messages; `output_format` is that of the answer's format.
-    """
-
-    def __init__(self, messages: Sequence[str], output_format: str) -> None:
+    def __init__(self, messages: Sequence[Origin], output_format: str) -> None:
         self._messages = messages
         self._output_format = output_format
 
@@ -60,11 +66,19 @@ class FieldNames:
     def of(self, param: str) -> str:
         """The request's path of what chat calls `param`."""
         if found := _MESSAGE.match(param):
-            path = self._messages[int(found[1])]
-            return f"{path}.content" if found[2] and path.endswith("]") else path
+            return self._of_message(int(found[1]), found[2])
         if _FORMAT.match(param):
             return _FORMAT.sub(self._output_format, param, count=1)
         for pattern, ours in _BEGINNINGS:
             if pattern.match(param):
                 return pattern.sub(ours, param, count=1)
         return param
+
+    def _of_message(self, index: int, rest: str) -> str:
+        if index >= len(self._messages):
+            return "messages"  # one that a template's rules made
+        origin = self._messages[index]
+        if found := _CALL.match(rest):
+            return origin.calls[int(found[1])] + _CALL_FIELDS.get(found[2], "")
+        has_content = origin.path.endswith("]")  # unlike the system prompt, which is content
+        return f"{origin.path}.content" if rest == ".content" and has_content else origin.path

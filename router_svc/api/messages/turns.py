@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from octavo.inference.v1 import inference_pb2 as chat
 from octavo.inference.v1 import messages_pb2 as pb
 
+from router_svc.api.messages.field_names import Origin
 from router_svc.errors import invalid, quoted
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class _Spoken:
     texts: list[str]
     thoughts: list[str] = field(default_factory=list)
     calls: list[chat.ToolCall] = field(default_factory=list)
+    call_paths: list[str] = field(default_factory=list)
     tool_use_id: str = ""
     tool_name: str = ""
 
@@ -64,6 +66,7 @@ class _Spoken:
         self.texts += more.texts
         self.thoughts += more.thoughts
         self.calls += more.calls
+        self.call_paths += more.call_paths
         return True
 
     def message(self) -> chat.ChatMessage:
@@ -87,7 +90,6 @@ class Turns:
     def __init__(self) -> None:
         self._spoken: list[_Spoken] = []
         self._tools: dict[str, str] = {}  # id of a use → name of the tool
-        self._last_use = ""  # path of the last tool_use block
 
     def add_system(self, system: pb.MessageSystem) -> None:
         """The instructions that frame the conversation; they come first."""
@@ -123,16 +125,16 @@ class Turns:
         """
         last = self._spoken[-1]
         if last.role == chat.ROLE_ASSISTANT and last.calls:
-            raise invalid(self._last_use, "this use of a tool has no tool_result behind it")
+            raise invalid(last.call_paths[-1], "this use of a tool has no tool_result behind it")
         return last.role == chat.ROLE_ASSISTANT
 
     def messages(self) -> list[chat.ChatMessage]:
         """The chat messages."""
         return [spoken.message() for spoken in self._spoken]
 
-    def paths(self) -> list[str]:
+    def origins(self) -> list[Origin]:
         """Where each message comes from."""
-        return [spoken.path for spoken in self._spoken]
+        return [Origin(spoken.path, spoken.call_paths) for spoken in self._spoken]
 
     def _add(self, spoken: _Spoken) -> None:
         if not self._spoken or not self._spoken[-1].goes_on(spoken):
@@ -166,7 +168,7 @@ class Turns:
                 call = chat.FunctionCall(name=use.name, arguments=use.input)
                 spoken.calls.append(chat.ToolCall(id=use.id, type="function", function=call))
                 self._tools[use.id] = use.name
-                self._last_use = block.path
+                spoken.call_paths.append(block.path)
         return spoken
 
 

@@ -301,7 +301,8 @@ def test_blocks_out_of_place_are_refused_by_name(turns: list[Any], param: str) -
         ("messages[0]", "system"),
         ("messages[1].content", "messages[0].content"),
         ("messages[3]", "messages[2].content[0]"),
-        ("messages[2].tool_calls[0].function.arguments", "messages[1]"),
+        ("messages[2].tool_calls[0].function.name", "messages[1].content[1].name"),
+        ("messages[2].tool_calls[0].function.arguments", "messages[1].content[1].input"),
         ("stop[1]", "stop_sequences[1]"),
         ("max_completion_tokens", "max_tokens"),
         ("tools[1].function.name", "tools[1].name"),
@@ -312,9 +313,8 @@ def test_blocks_out_of_place_are_refused_by_name(turns: list[Any], param: str) -
     ],
 )
 def test_errors_name_the_requests_own_field(chats: str, ours: str) -> None:
-    names = _convert(
-        ("user", "?"), ("assistant", [USE]), ("user", [RESULT]), system="Be brief."
-    ).names
+    used = ("assistant", [_text("Let me see."), USE])
+    names = _convert(("user", "?"), used, ("user", [RESULT]), system="Be brief.").names
 
     error = names.renamed(invalid(chats, f"{chats} is wrong", "some_code"))
 
