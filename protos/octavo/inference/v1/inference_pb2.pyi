@@ -326,7 +326,9 @@ class CreateChatCompletionRequest(_message.Message):
     return_token_ids: _builtins.bool
     """Whether the answer carries the token ids of prompt and choices."""
     truncate_prompt_tokens: _builtins.int
-    """Keeps only this many tokens of the prompt, the last ones; -1 is as many as fit in the context."""
+    """Keeps only this many tokens of the prompt, the last ones; -1 is as many as leave room for the most tokens of
+    an answer (for one where that is not given). Without it a prompt that is too long is refused.
+    """
     return_tokens_as_token_ids: _builtins.bool
     """Whether tokens in log-probabilities are shown as "token_id:…" rather than as text."""
     spaces_between_special_tokens: _builtins.bool
@@ -375,7 +377,7 @@ class CreateChatCompletionRequest(_message.Message):
 
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts that the answer never contains."""
+        """Words that are never sampled, neither as the tokeniser writes them alone nor after a space."""
 
     @_builtins.property
     def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -2197,15 +2199,21 @@ class CreateCompletionRequest(_message.Message):
     return_token_ids: _builtins.bool
     """Whether the answer carries the token ids of prompt and choices."""
     truncate_prompt_tokens: _builtins.int
-    """Keeps only this many tokens of the prompt, the last ones; -1 is as many as fit in the context."""
+    """Keeps only this many tokens of the prompt, the last ones; -1 is as many as leave room for the most tokens of
+    an answer (for one where that is not given). Without it a prompt that is too long is refused.
+    """
     return_tokens_as_token_ids: _builtins.bool
     """Whether tokens in log-probabilities are shown as "token_id:…" rather than as text."""
     spaces_between_special_tokens: _builtins.bool
     """Whether decoding puts spaces between control tokens."""
     best_of: _builtins.int
-    """Samples this many answers and returns the n likeliest; not for streams."""
+    """Samples this many answers to each prompt and returns the n whose tokens are likeliest on average; the usage
+    counts all of them. More than n is not for streams.
+    """
     suffix: _builtins.str
-    """The text after the gap that the answer fills. Refused where the model has no tokens for it."""
+    """The text after the gap that the answer fills. Refused where the model's tokeniser has no control tokens for
+    it, and with echo.
+    """
     @_builtins.property
     def prompt(self) -> Global___Prompt:
         """What to continue: a text, a list of texts, token ids, or a list of lists of token ids."""
@@ -2228,7 +2236,7 @@ class CreateCompletionRequest(_message.Message):
 
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts that the answer never contains."""
+        """Words that are never sampled, neither as the tokeniser writes them alone nor after a space."""
 
     @_builtins.property
     def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
