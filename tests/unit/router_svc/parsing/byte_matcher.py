@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
@@ -29,13 +30,17 @@ class _Bytes:
         return list(text)
 
 
+@cache
+def _tokenizer(control_tokens: tuple[str, ...]) -> LLTokenizer:
+    return LLTokenizer(TokenizerWrapper(_Bytes(control_tokens)))
+
+
 class ByteMatcher:
     """Says which texts a grammar accepts, and writes some."""
 
     def __init__(self, grammar: str, control_tokens: Iterable[str] = ()) -> None:
         self.control_ids = control_ids(control_tokens)
-        tokenizer = LLTokenizer(TokenizerWrapper(_Bytes(list(self.control_ids))))
-        self._matcher = LLMatcher(tokenizer, grammar, log_level=0)
+        self._matcher = LLMatcher(_tokenizer(tuple(self.control_ids)), grammar, log_level=0)
         assert not self._matcher.is_error(), self._matcher.get_error()
 
     def accepts(self, text: str) -> bool:
