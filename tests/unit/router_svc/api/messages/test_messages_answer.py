@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import anthropic
-import httpx2
 import orjson
 import pytest
 from hypothesis import given
@@ -18,13 +16,10 @@ from octavo.inference.v1 import messages_pb2 as pb
 
 from router_svc.api.messages.answer import AnswerEvents, WholeAnswer, complete_input
 from router_svc.errors import ApiError, ErrorKind
-from router_svc.gen.messages_encode import (
-    encode_create_message_response,
-    encode_stream_message_response,
-)
+from router_svc.gen.messages_encode import encode_create_message_response
 from router_svc.generation_types import FinishReason
-from router_svc.http.sse import send_events
 from router_svc.parsing.parts import Content, Part, Reasoning, ToolArguments, ToolCallStart
+from tests.support.anthropic_client import AnthropicClient
 
 STOP = FinishReason.STOP
 CALL = ToolCallStart(0, "call_0", "next_bus")
@@ -64,67 +59,11 @@ def _kinds(events: Iterable[pb.StreamMessageResponse]) -> list[str | None]:
     return [event.WhichOneof("kind") for event in events]
 
 
-async def _body(events: Sequence[pb.StreamMessageResponse | ApiError]) -> bytes:
-    """What goes over the wire."""
-    chunks = []
-
-    async def send(message: Any) -> None:
-        chunks.append(message.get("body", b""))
-
-    async def items() -> Any:
-        for event in events:
-            if isinstance(event, ApiError):
-                raise event
-            yield event
-
-    await send_events(
-        send,
-        items(),
-        encode_stream_message_response,
-        end="",
-        event_key="type",
-        ping_seconds=60,
-        request_id="r",
-    )
-    return b"".join(chunks)
-
-
-class Sdk:
-    """Anthropic's client, to which a given answer is sent."""
-
-    def __init__(self) -> None:
-        transport = httpx2.MockTransport(lambda _: self._response)
-        self._client = anthropic.Anthropic(
-            api_key="unused", http_client=httpx2.Client(transport=transport)
-        )
-
-    def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """What it makes of a whole answer."""
-        self._response = httpx2.Response(200, json=answer)
-        return _dumped(self._client.messages.create(model="m", max_tokens=5, messages=[]))
-
-    def folded(self, events: Sequence[pb.StreamMessageResponse | ApiError]) -> dict[str, Any]:
-        """What it makes of a stream."""
-        headers = {"content-type": "text/event-stream"}
-        body = asyncio.run(_body(events))
-        self._response = httpx2.Response(200, headers=headers, content=body)
-        with self._client.messages.stream(model="m", max_tokens=5, messages=[]) as stream:
-            return _dumped(stream.get_final_message())
-
-    def close(self) -> None:
-        self._client.close()
-
-
 @pytest.fixture(scope="module")
-def sdk() -> Iterator[Sdk]:
-    sdk = Sdk()
-    yield sdk
-    sdk.close()
-
-
-def _dumped(message: anthropic.types.Message) -> dict[str, Any]:
-    # The SDK's stream adds fields of null that a whole answer lacks.
-    return message.model_dump(exclude_none=True)
+def sdk() -> Iterator[AnthropicClient]:
+    client = AnthropicClient()
+    yield client
+    client.close()
 
 
 @st.composite
@@ -162,7 +101,7 @@ def _parts(draw: st.DrawFn) -> list[Part]:
     ending=st.sampled_from([(STOP, None), (STOP, "END"), (FinishReason.LENGTH, None)]),
 )
 def test_the_stream_as_the_sdk_folds_it_is_the_whole_answer(
-    sdk: Sdk, parts: list[Part], truncated: int, ending: tuple[FinishReason, str | None]
+    sdk: AnthropicClient, parts: list[Part], truncated: int, ending: tuple[FinishReason, str | None]
 ) -> None:
     if parts and isinstance(parts[-1], ToolArguments):
         last = parts.pop()
@@ -284,7 +223,7 @@ def test_input_is_an_object_whatever_the_model_wrote(text: str, whole: str) -> N
     assert complete_input(text) == whole
 
 
-def test_an_error_under_way_is_raised_by_the_sdk(sdk: Sdk) -> None:
+def test_an_error_under_way_is_raised_by_the_sdk(sdk: AnthropicClient) -> None:
     events = _events(Content("Hi"))[:3]
 
     with pytest.raises(anthropic.APIStatusError) as caught:
