@@ -93,6 +93,10 @@ def _check_flags(settings: Settings) -> None:
         )
     if settings.cache.dtype != "auto":
         raise ConfigError(f"--kv-cache-dtype {settings.cache.dtype}: encoders have no KV cache")
+    if settings.cache.memory_bytes is not None or settings.cache.num_blocks is not None:
+        raise ConfigError(
+            "--kv-cache-memory-bytes and --num-gpu-blocks-override: encoders have no KV cache"
+        )
     if settings.batch.speculative_config is not None:
         raise ConfigError("--speculative-config: an encoder generates nothing to guess at")
 

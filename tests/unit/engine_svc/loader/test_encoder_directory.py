@@ -130,6 +130,8 @@ def test_what_is_not_served_is_named(changes: dict, message: str, classifier: Pa
         (("--dtype", "bfloat16"), "--dtype bfloat16: encoders compute in float32 only"),
         (("--quantization", "int8"), "--quantization int8"),
         (("--kv-cache-dtype", "int8"), "--kv-cache-dtype int8"),
+        (("--kv-cache-memory-bytes", "1000000"), "encoders have no KV cache"),
+        (("--num-gpu-blocks-override", "10"), "encoders have no KV cache"),
         (("--speculative-config", '{"method": "ngram"}'), "--speculative-config"),
         (("--max-model-len", "67"), "--max-model-len 67 is above the 66 tokens"),
         (("--max-num-batched-tokens", "39"), "39 is below the 40 tokens of the longest"),
