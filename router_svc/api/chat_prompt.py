@@ -8,7 +8,7 @@ import orjson
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api.plain_tools import in_plain_words
-from router_svc.api.tooling import function_specs
+from router_svc.api.tooling import check_name, function_specs
 from router_svc.errors import invalid
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def _message(index: int, message: pb.ChatMessage) -> _Message:
     if message.HasField("name"):
         result["name"] = message.name
     if message.tool_calls:
+        for i, call in enumerate(message.tool_calls):
+            check_name(call.function.name, f"{where}.tool_calls[{i}].function.name")
         result["tool_calls"] = [
             {
                 "id": call.id,

@@ -97,6 +97,12 @@ def parameters_of(function: pb.FunctionDefinition) -> str:
     return function.parameters if function.HasField("parameters") else _NO_ARGUMENTS
 
 
+def check_name(name: str, param: str) -> None:
+    """Raises ApiError for a name that no function can have."""
+    if not _NAME.fullmatch(name):
+        raise invalid(param, "a name has letters, digits and . _ : - only, at most 256 of them")
+
+
 def function_specs(
     functions: Iterable[pb.FunctionDefinition], *, strict: bool = False
 ) -> list[Function]:
@@ -118,8 +124,7 @@ def _check_names(functions: Iterable[pb.FunctionDefinition]) -> None:
     seen = set()
     for i, function in enumerate(functions):
         param = f"tools[{i}].function.name"
-        if not _NAME.fullmatch(function.name):
-            raise invalid(param, "a name has letters, digits and . _ : - only, at most 256 of them")
+        check_name(function.name, param)
         if function.name in seen:
             raise invalid(param, f"there is another function of the name {function.name}")
         seen.add(function.name)

@@ -87,7 +87,12 @@ class CallSyntax:
     def _render_arguments(self, arguments: str) -> str:
         if not self.keywords:
             return arguments
-        values: dict[str, Any] = orjson.loads(arguments)
+        try:
+            values = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            return arguments  # what a model wrote need not be JSON; it stays as it was
+        if not isinstance(values, dict):
+            return arguments
         return ", ".join([f"{key}={orjson.dumps(values[key]).decode()}" for key in values])
 
 

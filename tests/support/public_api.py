@@ -29,6 +29,8 @@ class Choice:
     """One choice, whole or put together from its chunks."""
 
     text: str = ""
+    reasoning: str = ""
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -150,6 +152,8 @@ def answer_of(parts: Iterable[dict[str, Any]]) -> Answer:
             choice = choices.setdefault(given["index"], Choice())
             said = given.get("message") or given.get("delta") or {"content": given.get("text")}
             choice.text += said.get("content") or ""
+            choice.reasoning += said.get("reasoning_content") or ""
+            _add_calls(choice.tool_calls, said.get("tool_calls") or [])
             choice.token_ids += given.get("token_ids") or []
             choice.logprobs += _logprob_entries(given.get("logprobs"))
             # A chat's prompt belongs to the answer, a completion's to each choice.
@@ -163,6 +167,21 @@ def answer_of(parts: Iterable[dict[str, Any]]) -> Answer:
             for name in ("prompt_token_ids", "prompt_logprobs"):
                 getattr(choices[0], name).extend(part.get(name) or [])
     return Answer([choices[index] for index in sorted(choices)], usage)
+
+
+def _add_calls(calls: list[dict[str, Any]], given: list[dict[str, Any]]) -> None:
+    """Adds whole calls, or what is new in calls by their index."""
+    for call in given:
+        if call.get("index", len(calls)) == len(calls):
+            assert call["id"], "a call's first delta says which it is"
+            assert call["type"] == "function"
+            named = {"name": call["function"]["name"], "arguments": ""}
+            calls.append({"id": call["id"], "function": named})
+        else:
+            assert call["index"] == len(calls) - 1, "calls come one after the other"
+            assert not call.get("id")
+            assert not call["function"].get("name")
+        calls[-1]["function"]["arguments"] += call["function"].get("arguments") or ""
 
 
 def _logprob_entries(logprobs: dict[str, Any] | None) -> list[Any]:
