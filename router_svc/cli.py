@@ -20,6 +20,8 @@ from octavo.flags import engine_args, engine_options, process_options
 
 from router_svc.bench.command import bench
 from router_svc.edge import EDGE_FLAGS, Edge
+from router_svc.fleet.directory import Directory
+from router_svc.fleet.discovery import TargetError, parse_source
 from router_svc.fleet.fleet import Fleet
 from router_svc.fleet.policies import POLICIES
 from router_svc.launcher import EngineExitedError, EngineProcesses
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from router_svc.engine_info import EngineInfo
+    from router_svc.fleet.discovery import Source
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -143,15 +146,17 @@ def engine(model: str, **params: Any) -> None:
 
 
 @main.command()
-@click.argument("model", default=DEFAULT_MODEL)
+@click.argument("model", nargs=-1)
 @click.option(
-    "--engine",
-    "target",
-    envvar="OCTAVO_ENGINE",
+    "--engines",
+    "targets",
+    multiple=True,
+    envvar="OCTAVO_ENGINES",
     show_envvar=True,
-    default="127.0.0.1:50061",
+    default=("127.0.0.1:50061",),
     show_default=True,
-    help="The engine: host:port or unix:/path.",
+    help="Where engines are: host:port, unix:/path, dns:///name:port (every address of the name), "
+    "k8s:///namespace/service, or file:/path with a target a line. Repeat it for several.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -163,11 +168,15 @@ def engine(model: str, **params: Any) -> None:
     help="Seconds that running requests get to finish after SIGTERM.",
 )
 @_router_options
-def router(model: str, target: str, **params: Any) -> None:
-    """Runs a router alone, in front of an engine that serves MODEL."""
+def router(model: tuple[str, ...], targets: tuple[str, ...], **params: Any) -> None:
+    """Runs a router alone, in front of engines that serve MODEL, or several models."""
     _log_to_stderr()
-    path = _resolve(model)
-    sys.exit(uvloop.run(_until_signalled(_route(path, target, params))))
+    paths = [_resolve(each) for each in model or (DEFAULT_MODEL,)]
+    try:
+        sources = [parse_source(target) for target in targets]
+    except TargetError as error:
+        raise click.ClickException(f"--engines {error}") from error
+    sys.exit(uvloop.run(_until_signalled(_route(paths, sources, params))))
 
 
 main.add_command(bench)
@@ -214,7 +223,8 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
             if engines.mark_ready(target):
                 _say_ready(info, params, time.monotonic() - started)
 
-        router = await _router(stack, path, engines.targets, params, on_ready)
+        sources = [parse_source(target) for target in engines.targets]
+        router = await _router(stack, [path], sources, params, on_ready)
         running = asyncio.create_task(router.run())
         lost = asyncio.create_task(engines.failed())
         await asyncio.wait((running, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -231,34 +241,32 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
     return 0
 
 
-async def _route(path: Path, target: str, params: dict[str, Any]) -> int:
+async def _route(paths: Sequence[Path], sources: Sequence[Source], params: dict[str, Any]) -> int:
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        said = False
+        waiting = True
 
         def on_ready(_: str, info: EngineInfo) -> None:
-            nonlocal said
-            if not said:
+            nonlocal waiting
+            if waiting:
                 _say_ready(info, params, time.monotonic() - started)
-            said = True
+            waiting = False
 
-        click.echo(f"Waiting for the engine at {target} …", err=True)
-        router = await _router(stack, path, (target,), params, on_ready)
+        click.echo("Waiting for an engine …", err=True)
+        router = await _router(stack, paths, sources, params, on_ready)
         await router.run()
     return 0
 
 
 async def _router(
     stack: AsyncExitStack,
-    path: Path,
-    targets: Sequence[str],
+    paths: Sequence[Path],
+    sources: Sequence[Source],
     params: dict[str, Any],
     on_ready: Callable[[str, EngineInfo], None],
 ) -> Router:
     edge = Edge.of(params)
-    tokenizer, template = await asyncio.to_thread(_load_text, path, params["chat_template"])
-    formats = _choose_formats(template, params)
-    fleet = Fleet(tokenizer.sha256, policy=params["routing_policy"], on_ready=on_ready)
+    models = [await asyncio.to_thread(_load_model, path, params, on_ready) for path in paths]
     config = RouterConfig(
         host=params["host"],
         port=params["port"],
@@ -267,38 +275,39 @@ async def _router(
         shutdown_timeout=params["shutdown_timeout"],
         edge=edge,
     )
-    router = Router(config, ServedModel(fleet, tokenizer, template, formats), fleet)
+    router = Router(config, models)
     stack.push_async_callback(router.close)
     try:
         await router.start()
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    for target in targets:
-        fleet.add(target)
-    stack.push_async_callback(fleet.close)
+    directory = Directory(sources, {model.tokenizer.sha256: model.engine for model in models})
+    directory.start()
+    for model in models:
+        stack.push_async_callback(model.engine.close)
+    stack.push_async_callback(directory.close)
     # What is loaded stays for good; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     return router
 
 
-def _load_text(path: Path, template_file: Path | None) -> tuple[Tokenizer, ChatTemplate | None]:
+def _load_model(
+    path: Path, params: dict[str, Any], on_ready: Callable[[str, EngineInfo], None]
+) -> ServedModel:
+    """The text side of a model, over a fleet that has no engines yet."""
     try:
         tokenizer = Tokenizer.load(path)
-        return tokenizer, ChatTemplate.load(path, tokenizer, override=template_file)
-    except (TokenizerError, TemplateLoadError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _choose_formats(template: ChatTemplate | None, params: dict[str, Any]) -> OutputFormats:
-    try:
-        return OutputFormats.choose(
+        template = ChatTemplate.load(path, tokenizer, override=params["chat_template"])
+        formats = OutputFormats.choose(
             template,
             tool_parser=params["tool_call_parser"],
             reasoning_parser=params["reasoning_parser"],
         )
-    except ValueError as error:
+    except (TokenizerError, TemplateLoadError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    fleet = Fleet(tokenizer.sha256, policy=params["routing_policy"], on_ready=on_ready)
+    return ServedModel(fleet, tokenizer, template, formats)
 
 
 def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None:

@@ -131,9 +131,13 @@ def to_event(response: pb.GenerateResponse) -> EngineEvent | None:
 def to_error(failure: pb.Failure) -> ApiError:
     """A request's failure, its field by the name that the public API has for it."""
     error = from_grpc_status(failure.code, failure.message, failure.status_details)
-    if error.param is not None:
-        error.param = _ENGINES_OWN.sub("", error.param)
-    return error
+    if error.param is None:
+        return error
+    param = _ENGINES_OWN.sub("", error.param)
+    message = error.message.replace(f"{error.param}: ", f"{param}: ", 1)
+    return ApiError(
+        error.kind, message, param=param, code=error.code, retry_after=error.retry_after
+    )
 
 
 def to_deltas(runs: pb.TokenRuns) -> Iterator[tuple[int, EngineDelta]]:

@@ -12,6 +12,8 @@ from starlette.routing import Route
 from router_svc.metrics import CONTENT_TYPE, merged_exposition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
@@ -25,7 +27,9 @@ class Readiness(Protocol):
     def ready(self) -> bool: ...
 
 
-def ops_routes(router: Readiness, fleet: Fleet, registry: CollectorRegistry) -> list[Route]:
+def ops_routes(
+    router: Readiness, fleets: Sequence[Fleet], registry: CollectorRegistry
+) -> list[Route]:
     """The routes; none needs a key or a body."""
 
     async def health(_: Request) -> Response:
@@ -40,10 +44,11 @@ def ops_routes(router: Readiness, fleet: Fleet, registry: CollectorRegistry) -> 
         return JSONResponse({"version": version("octavo")})
 
     async def load(_: Request) -> Response:
-        return JSONResponse({"requests_in_flight": fleet.num_in_flight})
+        return JSONResponse({"requests_in_flight": sum(fleet.num_in_flight for fleet in fleets)})
 
     async def metrics(_: Request) -> Response:
-        expositions = await fleet.metrics()
+        answers = await asyncio.gather(*(fleet.metrics() for fleet in fleets))
+        expositions = [text for texts in answers for text in texts]
         text = await asyncio.to_thread(merged_exposition, registry, expositions)
         return Response(text, media_type=CONTENT_TYPE)
 

@@ -23,15 +23,15 @@ from router_svc.http.app import build_app
 from router_svc.http.exchange import HttpSettings
 from router_svc.http.protocol import LimitedProtocol
 from router_svc.metrics import RouterMetrics
+from router_svc.models import Models
 from router_svc.ops import ops_routes
 from router_svc.services import public_services
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from starlette.applications import Starlette
 
-    from router_svc.fleet.fleet import Fleet
     from router_svc.served_model import ServedModel
 
 log = logging.getLogger(__name__)
@@ -70,13 +70,13 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Router:
-    """Serves one model until told to stop; a drain finishes what has begun."""
+    """Serves models until told to stop; a drain finishes what has begun."""
 
-    def __init__(self, config: RouterConfig, model: ServedModel, engine: Fleet) -> None:
+    def __init__(self, config: RouterConfig, models: Sequence[ServedModel]) -> None:
         self._config = config
-        self._engine = engine
+        self._fleets = [model.engine for model in models]
         self._metrics = RouterMetrics()
-        self._services = public_services(model, self._metrics)
+        self._services = public_services(Models(models), self._metrics)
         self._health = health.aio.HealthServicer()
         self._draining = False
         self._drain_begun = asyncio.Event()
@@ -87,8 +87,8 @@ class Router:
 
     @property
     def ready(self) -> bool:
-        """Whether a request would be served now."""
-        return self._engine.ready and not self._draining
+        """Whether a request for any of the models would be served now."""
+        return not self._draining and all(fleet.ready for fleet in self._fleets)
 
     async def start(self) -> None:
         """Listens on both ports. Raises OSError when one is taken."""
@@ -101,7 +101,7 @@ class Router:
             settings=HttpSettings(
                 body_cap=self._config.max_body_bytes, body_seconds=self._config.edge.body_timeout
             ),
-            extra_routes=ops_routes(self, self._engine, self._metrics.registry),
+            extra_routes=ops_routes(self, self._fleets, self._metrics.registry),
             cors=self._config.edge.cors,
             middleware=self._config.edge.middleware(),
             on_answer=self._metrics.count_answer,
@@ -162,7 +162,8 @@ class Router:
         loop.call_later(self._config.shutdown_timeout, self._end_streams)
 
     def _end_streams(self) -> None:
-        self._engine.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the server is shutting down"))
+        for fleet in self._fleets:
+            fleet.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the server is shutting down"))
 
     async def _drain_grpc(self) -> None:
         """Refuses new calls and waits for those of the API; who watches health does not count."""

@@ -16,14 +16,14 @@ from router_svc.gen.responses_service import responses_service
 if TYPE_CHECKING:
     from router_svc.http.service import Service
     from router_svc.metrics import RouterMetrics
-    from router_svc.served_model import ServedModel
+    from router_svc.models import Models
 
 
-def public_services(model: ServedModel, metrics: RouterMetrics) -> list[Service]:
-    """Every service over the served model; their calls are counted."""
+def public_services(models: Models, metrics: RouterMetrics) -> list[Service]:
+    """Every service over the served models; their calls are counted."""
     return [
-        inference_service(Inference(model, metrics)),
-        embeddings_service(Embeddings(model, metrics)),
-        messages_service(Messages(model, metrics)),
-        responses_service(Responses(model, metrics)),
+        inference_service(Inference(models, metrics)),
+        embeddings_service(Embeddings(models, metrics)),
+        messages_service(Messages(models, metrics)),
+        responses_service(Responses(models, metrics)),
     ]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router_svc.api import embeddings, ranking
-from router_svc.api.served_names import check_served_name
 
 if TYPE_CHECKING:
     from octavo.inference.v1 import embeddings_pb2 as pb
 
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
+    from router_svc.models import Models
     from router_svc.served_model import ServedModel
 
 
 class Embeddings:
-    """The generated `EmbeddingsHandler` over one served model. Every call is counted."""
+    """The generated `EmbeddingsHandler` over the served models. Every call is counted."""
 
-    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
-        self._model = model
+    def __init__(self, models: Models, metrics: RouterMetrics) -> None:
+        self._models = models
         self._metrics = metrics
 
     async def create_embeddings(
@@ -42,6 +42,4 @@ class Embeddings:
     def _find(
         self, request: pb.CreateEmbeddingsRequest | pb.RerankRequest | pb.ScoreRequest
     ) -> ServedModel:
-        if request.HasField("model"):
-            check_served_name(self._model, request.model)
-        return self._model
+        return self._models.find(request.model if request.HasField("model") else None)

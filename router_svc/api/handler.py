@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import chat, completions, routing, tokens
-from router_svc.errors import ApiError, ErrorKind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
+    from router_svc.models import Models
     from router_svc.served_model import ServedModel
 
 
 class Inference:
-    """The generated `InferenceHandler` over one served model. Every call is counted."""
+    """The generated `InferenceHandler` over the served models. Every call is counted."""
 
-    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
-        self._model = model
+    def __init__(self, models: Models, metrics: RouterMetrics) -> None:
+        self._models = models
         self._metrics = metrics
 
     async def create_chat_completion(
@@ -71,15 +71,13 @@ class Inference:
     ) -> pb.ListModelsResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("ListModels"):
-            names = self._model.info.served_names
-            models = [tokens.model_of(self._model, name) for name in names]
+            models = [tokens.model_of(model, name) for name, model in self._models.named()]
             return pb.ListModelsResponse(data=models)
 
     async def get_model(self, request: pb.GetModelRequest, _context: CallContext) -> pb.Model:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("GetModel"):
-            self._check_name(request.model)
-            return tokens.model_of(self._model, request.model)
+            return tokens.model_of(self._models.find(request.model), request.model)
 
     async def explain_route(
         self, request: pb.ExplainRouteRequest, context: CallContext
@@ -110,16 +108,4 @@ class Inference:
         | pb.TokenizeRequest
         | pb.DetokenizeRequest,
     ) -> ServedModel:
-        if request.HasField("model"):
-            self._check_name(request.model)
-        return self._model
-
-    def _check_name(self, name: str) -> None:
-        served = self._model.info.served_names
-        if name not in served:
-            raise ApiError(
-                ErrorKind.NOT_FOUND,
-                f"the model {name!r} is not served here; served: {', '.join(served)}",
-                param="model",
-                code="model_not_found",
-            )
+        return self._models.find(request.model if request.HasField("model") else None)

@@ -126,7 +126,7 @@ def main(model: str, streams: str, path: str, seconds: float, tokens: int) -> No
         socket, steps_file = f"unix:{directory}/engine.sock", f"{directory}/steps"
         port, grpc_port = free_port(), free_port()
         engine_command = ["tests.support.paced_engine", steps_file, str(file), "--listen", socket]
-        router_command = ["router_svc", "router", str(file), "--engine", socket]
+        router_command = ["router_svc", "router", str(file), "--engines", socket]
         router_command += ["--port", str(port), "--grpc-port", str(grpc_port)]
         with running(engine_command) as engine, running(router_command) as router:
             while not _healthy(port):

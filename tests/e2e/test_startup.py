@@ -112,7 +112,7 @@ def test_a_router_and_an_engine_that_are_started_alone_find_each_other(
 
     ports = (f"--port={port}", f"--grpc-port={free_port()}")
     router_log, engine_log = tmp_path / "router", tmp_path / "engine"
-    with _command(router_log, "router", str(tiny), "--engine", target, *ports) as router:
+    with _command(router_log, "router", str(tiny), "--engines", target, *ports) as router:
         _until(lambda: health() != 0)
         alone = health()
         with _command(engine_log, "engine", str(tiny), "--listen", target) as engine:

@@ -11,7 +11,6 @@ from router_svc.api.chat_prompt import chat_prompt
 from router_svc.api.conversation import AnswerDelta, Conversation
 from router_svc.api.messages.answer import AnswerEvents, WholeAnswer
 from router_svc.api.messages.convert import PromptRequest, to_chat
-from router_svc.api.served_names import check_served_name
 from router_svc.api.tooling import tool_use_of
 from router_svc.generation_types import Started
 
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
 
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
+    from router_svc.models import Models
     from router_svc.served_model import ServedModel
 
 
 class Messages:
-    """The generated `MessagesHandler` over one served model. Every call is counted."""
+    """The generated `MessagesHandler` over the served models. Every call is counted."""
 
-    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
-        self._model = model
+    def __init__(self, models: Models, metrics: RouterMetrics) -> None:
+        self._models = models
         self._metrics = metrics
 
     async def create_message(
@@ -63,9 +63,7 @@ class Messages:
             return pb.CountMessageTokensResponse(input_tokens=len(prompt.token_ids))
 
     def _find(self, request: PromptRequest) -> ServedModel:
-        if request.HasField("model"):
-            check_served_name(self._model, request.model)
-        return self._model
+        return self._models.find(request.model if request.HasField("model") else None)
 
 
 async def _events(

@@ -11,7 +11,6 @@ from router_svc.api.responses.answer import ResponseBuilder
 from router_svc.api.responses.logprobs import of_parts, token_logprobs
 from router_svc.api.responses.names import FieldNames
 from router_svc.api.responses.request import chat_request_of, head_of
-from router_svc.api.served_names import check_served_name
 from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.generation_types import FinishReason, Started
 
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
-    from router_svc.served_model import ServedModel
+    from router_svc.models import Models
 
 
 class Responses:
-    """The generated `ResponsesHandler` over one served model. Every call is counted."""
+    """The generated `ResponsesHandler` over the served models. Every call is counted."""
 
-    def __init__(self, model: ServedModel, metrics: RouterMetrics) -> None:
-        self._model = model
+    def __init__(self, models: Models, metrics: RouterMetrics) -> None:
+        self._models = models
         self._metrics = metrics
 
     async def create_response(
@@ -39,7 +38,7 @@ class Responses:
         with self._metrics.call("CreateResponse"):
             if request.HasField("stream_options"):
                 raise invalid("stream_options", "stream_options is allowed with stream only")
-            answer = await _Answer.prepare(request, self._model, context)
+            answer = await _Answer.prepare(request, self._models, context)
             async with aclosing(answer.events()) as events:
                 async for _ in events:
                     pass  # the response grows with them
@@ -50,7 +49,7 @@ class Responses:
     ) -> AsyncIterator[pb.ResponseEvent]:
         """See octavo.inference.v1.Responses."""
         with self._metrics.call("StreamResponse"):
-            answer = await _Answer.prepare(request, self._model, context)
+            answer = await _Answer.prepare(request, self._models, context)
             try:
                 async with aclosing(answer.events()) as events:
                     async for event in events:
@@ -75,11 +74,10 @@ class _Answer:
 
     @classmethod
     async def prepare(
-        cls, request: pb.CreateResponseRequest, model: ServedModel, context: CallContext
+        cls, request: pb.CreateResponseRequest, models: Models, context: CallContext
     ) -> _Answer:
         """Checks a validated request. Raises ApiError, naming its own field."""
-        if request.HasField("model"):
-            check_served_name(model, request.model)
+        model = models.find(request.model if request.HasField("model") else None)
         names = FieldNames()
         chat = chat_request_of(request, names)
         try:

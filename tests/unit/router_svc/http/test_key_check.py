@@ -27,6 +27,7 @@ from router_svc.fleet.fleet import Fleet
 from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 from router_svc.http.cors import CorsRules
+from router_svc.served_model import ServedModel
 from router_svc.server import Router, RouterConfig
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"]
@@ -46,9 +47,9 @@ async def whole_app() -> AsyncIterator[Starlette]:
     """The application that the router serves, with every service and every route for operators."""
     edge = Edge(keyring())
     config = RouterConfig("127.0.0.1", 0, 0, 1 << 20, 1.0, edge)
-    fleet = Fleet("")
-    # No call gets as far as the model.
-    router = Router(config, None, fleet)  # type: ignore[arg-type] -- see above
+    # No call gets as far as the model's text.
+    model = ServedModel(Fleet(""), None, None, None)  # type: ignore[arg-type] -- see above
+    router = Router(config, [model])
     await router.start()
     yield router.app
     await router.close()

@@ -1,0 +1,84 @@
+"""Where engines are found: what each source tells, and that trouble loses nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from router_svc.fleet.discovery import (
+    DnsName,
+    Fixed,
+    TargetError,
+    TargetFile,
+    parse_source,
+)
+from router_svc.fleet.kubernetes_endpoints import KubernetesService
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("10.0.0.1:50061", Fixed("10.0.0.1:50061")),
+        ("unix:/run/engine.sock", Fixed("unix:/run/engine.sock")),
+        ("dns:///engines:50061", DnsName("engines", 50061)),
+        ("dns:///engines", DnsName("engines", 50061)),
+        ("k8s:///models/engines", KubernetesService("models", "engines")),
+        ("k8s:///models/engines:grpc-2", KubernetesService("models", "engines", "grpc-2")),
+        ("file:/etc/engines", TargetFile(Path("/etc/engines"))),
+    ],
+)
+def test_what_a_text_names(text: str, source: object) -> None:
+    assert parse_source(text) == source
+
+
+@pytest.mark.parametrize("text", ["engine", "engine:", "engine:0", "engine:99999", "k8s:///models"])
+def test_a_text_that_names_no_engine_is_refused(text: str) -> None:
+    with pytest.raises(TargetError):
+        parse_source(text)
+
+
+async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "engines"
+    file.write_text("# in this rack\na:1\n\nunix:/b\n")
+    async with aclosing(TargetFile(file, seconds=0.01).targets()) as targets:
+        assert await anext(targets) == {"a:1", "unix:/b"}
+        file.write_text("a:1\n")
+
+        assert await anext(targets) == {"a:1"}
+
+
+async def test_a_file_that_is_gone_or_broken_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "engines"
+    file.write_text("a:1\n")
+    async with aclosing(TargetFile(file, seconds=0.01).targets()) as targets:
+        await anext(targets)
+        later = asyncio.ensure_future(anext(targets))
+        file.unlink()
+        await asyncio.sleep(0.05)
+        file.write_text("no engine\n")
+        await asyncio.sleep(0.05)
+        assert not later.done()
+
+        file.write_text("b:2\n")
+
+        assert await later == {"b:2"}
+
+
+async def test_a_name_is_resolved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [["10.0.0.1"], OSError("no such name"), ["10.0.0.1", "10.0.0.2"]]
+
+    async def getaddrinfo(host: str, port: int, **_: object) -> list:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in answer]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    async with aclosing(DnsName("engines", 1, seconds=0.01).targets()) as targets:
+        assert await anext(targets) == {"10.0.0.1:1"}
+        # It did not resolve in between, which takes nobody away.
+        assert await anext(targets) == {"10.0.0.1:1", "10.0.0.2:1"}
