@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from router_svc.auth.rpc import KeyInterceptor
 from router_svc.edge import Edge
 from router_svc.errors import ApiError, ErrorKind
+from router_svc.fleet.metrics import FleetCollector
 from router_svc.http.app import build_app
 from router_svc.http.exchange import HttpSettings
 from router_svc.http.protocol import LimitedProtocol
@@ -76,6 +77,7 @@ class Router:
         self._config = config
         self._fleets = [model.engine for model in models]
         self._metrics = RouterMetrics()
+        self._metrics.registry.register(FleetCollector(self._fleets))
         self._services = public_services(Models(models), self._metrics)
         self._health = health.aio.HealthServicer()
         self._draining = False
