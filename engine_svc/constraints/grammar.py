@@ -80,8 +80,8 @@ class GrammarMatcher:
     def fill_after(self, guesses: Sequence[int], masks: UInt32s, *, may_end: bool) -> None:
         """Writes a mask [num_words] for the next token and one more after each guess.
 
-        After a guess that is not allowed, no mask allows anything. masks is
-        [1 + num_guesses, num_words], C-contiguous.
+        After a guess that is not allowed, or completes the output, no mask allows anything. masks
+        is [1 + num_guesses, num_words], C-contiguous.
         """
         masks[:] = 0
         if self._error is not None:
