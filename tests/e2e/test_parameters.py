@@ -6,12 +6,15 @@ import json
 import math
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.awkward_model import CONTEXT, VOCAB_SIZE
 from tests.support.public_api import CHAT, COMPLETIONS, PublicApi, chat_body
+from tests.support.server import running_server
+from tests.support.tiny_models import make_tiny
 
 PROMPT = "The capital of France is Paris. The capital of Japan is"
 SAMPLED = {"temperature": 1, "seed": 5, "max_tokens": 12, "ignore_eos": True}
@@ -284,3 +287,92 @@ def test_ids_that_only_pad_the_vocabulary_may_be_allowed(tiny: PublicApi) -> Non
     answer = tiny.complete("a", allowed_token_ids=[VOCAB_SIZE - 1], max_tokens=2)
 
     assert answer.usage["completion_tokens"] == 2
+
+
+WITHOUT_EFFECT = {
+    "user": "me",
+    "metadata": {"key": "value"},
+    "store": False,
+    "service_tier": "flex",
+    "prompt_cache_key": "key",
+    "safety_identifier": "me",
+    "verbosity": "low",
+    "spaces_between_special_tokens": True,
+}
+
+
+def test_parameters_without_effect_have_none(tiny: PublicApi) -> None:
+    body = chat_body("hi", max_tokens=8, ignore_eos=True)
+
+    assert tiny.whole(CHAT, **body, **WITHOUT_EFFECT) == tiny.whole(CHAT, **body)
+
+
+@on_both
+@pytest.mark.parametrize("stop", [" Tokyo", [" Tokyo"], ["never", " Tokyo"]])
+def test_stop_is_a_text_or_several(api: PublicApi, path: str, stop: str | list[str]) -> None:
+    (choice,) = api.whole(path, **body_of(path, max_tokens=16), stop=stop).choices
+
+    assert "Tokyo" not in choice.text
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", " Tokyo")
+
+
+TEMPLATE = (
+    "{{ messages[0]['content'] }}|{{ documents | tojson if documents else '' }}|{{ mood }}|"
+    "{{ reasoning_effort }}|{{ enable_thinking }}"
+)
+
+
+@pytest.fixture(scope="module")
+def templated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublicApi]:
+    """A client of a tiny model whose template shows what it is given."""
+    directory = tmp_path_factory.mktemp("templated")
+    make_tiny("llama", directory / "model")
+    (directory / "model" / "chat_template.jinja").write_text(TEMPLATE)
+    args = ("--served-model-name", "tiny", "--dtype", "bfloat16")
+    with running_server(directory / "model", *args, log=directory / "log") as server:
+        client = PublicApi(server)
+        yield client
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "prompt"),
+    [
+        ({}, "hi||||"),
+        ({"documents": [{"title": "A", "text": "<b>"}]}, 'hi|[{"title": "A", "text": "<b>"}]|||'),
+        ({"chat_template_kwargs": {"mood": "kind"}}, "hi||kind||"),
+        ({"reasoning_effort": "low"}, "hi|||low|True"),
+        ({"reasoning_effort": "none"}, "hi|||none|False"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "hi||||False"),
+    ],
+    ids=str,
+)
+def test_the_template_is_given_what_it_may_use(
+    templated: PublicApi, fields: dict, prompt: str
+) -> None:
+    shown = templated.ok(f"{CHAT}/render", messages=chat_body("hi")["messages"], **fields)
+    answer = templated.chat("hi", max_tokens=1, return_token_ids=True, **fields)
+
+    assert shown["prompt"] == prompt
+    assert shown["prompt_token_ids"] == answer.choices[0].prompt_token_ids
+    assert shown["count"] == answer.usage["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"documents": ["text"]}, "documents[0]"),
+        ({"documents": {"text": "a"}}, "documents"),
+        ({"documents": [{}] * 1025}, "documents"),
+        ({"reasoning_effort": "some"}, "reasoning_effort"),
+        ({"chat_template_kwargs": ["a"]}, "chat_template_kwargs"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"function_call": "auto"}, "function_call"),
+        ({"guided_json": {}}, "guided_json"),
+    ],
+    ids=str,
+)
+def test_what_no_template_can_be_given_is_refused(
+    templated: PublicApi, fields: dict, param: str
+) -> None:
+    assert templated.refused(CHAT, chat_body("hi") | fields)["param"] == param

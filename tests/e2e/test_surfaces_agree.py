@@ -41,6 +41,10 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "return_token_ids": (True,),
     "priority": (0,),
     "request_id": ("mine-1",),
+    "bad_words": (["the", "a", "and of"],),
+    "allowed_token_ids": (list(range(200, 2000)),),
+    "truncate_prompt_tokens": (2, -1),
+    "return_tokens_as_token_ids": (True,),
 }
 CHAT_OPTIONS = OPTIONS | {"add_generation_prompt": (True, False), "add_special_tokens": (True,)}
 COMPLETION_OPTIONS = OPTIONS | {

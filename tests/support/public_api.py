@@ -166,6 +166,8 @@ def answer_of(parts: Iterable[dict[str, Any]]) -> Answer:
         if 0 in choices:
             for name in ("prompt_token_ids", "prompt_logprobs"):
                 getattr(choices[0], name).extend(part.get(name) or [])
+    if usage is not None:  # gRPC shows what is absent as None
+        usage = {name: value for name, value in usage.items() if value is not None}
     return Answer([choices[index] for index in sorted(choices)], usage)
 
 
