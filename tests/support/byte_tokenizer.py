@@ -33,14 +33,18 @@ def write_byte_tokenizer(directory: Path) -> Path:
     return directory
 
 
+_NAMES = {" ": "Ġ", "\n": "Ċ"}  # of the ASCII characters that tests use and that have others
+
+
 def ids_of(text: str) -> list[int]:
     """The tokens of an ASCII text, a byte each."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    return [alphabet.index(character if character != " " else "Ġ") for character in text]
+    return [alphabet.index(_NAMES.get(character, character)) for character in text]
 
 
 def text_of(token_ids: list[int]) -> str:
     """What ASCII tokens stand for, words among them."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = (*alphabet, *WORDS)
-    return "".join(pieces[i] for i in token_ids if i < len(pieces)).replace("Ġ", " ")
+    text = "".join(pieces[i] for i in token_ids if i < len(pieces))
+    return text.replace("Ġ", " ").replace("Ċ", "\n")

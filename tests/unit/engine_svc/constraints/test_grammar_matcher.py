@@ -127,7 +127,7 @@ def test_masks_after_guesses_are_those_of_the_tokens_one_by_one(grammar_of, text
         "additionalProperties": False,
     }
     grammar = grammar_of("json_schema", json.dumps(schema))
-    guesses = ids_of(text.replace("\n", " "))
+    guesses = ids_of(text)
     matcher, fresh = grammar.new_matcher(), grammar.new_matcher()
 
     masks = masks_after(matcher, guesses)
