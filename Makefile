@@ -7,13 +7,14 @@ TEST_ARGS ?=
 PEERS ?= bench/peers
 BENCH_ARGS ?=
 QUALITY_ARGS ?=
+FUZZ_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test check format proto proto-base bench bench-quality bench-cpu system-deps clean
+.PHONY: install serve test fuzz check format proto proto-base bench bench-quality bench-cpu system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -22,6 +23,9 @@ serve: $(VENV)/.serve ## Serve MODEL (default: a small model from PyPI) on ports
 
 test: $(VENV)/.test ## Install what the tests need and run them all.
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TEST_ARGS)
+
+fuzz: $(VENV)/.test ## Thousands of valid and invalid bodies to every operation; reports in build/fuzz.
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 check: $(VENV)/.test ## Format, lint, types, import rules, contracts, generated files.
 	$(BIN)/ruff format --check .

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.clients.running import Examples, run_node, run_python
+from tests.clients.vectors import check_embeddings
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, running_server
 
@@ -20,13 +21,13 @@ RETRIES = {"python": "openai_python/retries.py", "node": "openai_node/retries.mj
 
 
 @pytest.fixture(scope="module")
-def python(server: RunningServer) -> Examples:
-    return run_python("openai_python/example.py", server.url, environment=None)
+def python(server: RunningServer, embedder: RunningServer) -> Examples:
+    return run_python("openai_python/example.py", server.url, embedder.url, environment=None)
 
 
 @pytest.fixture(scope="module")
-def node(server: RunningServer) -> Examples:
-    return run_node("openai_node/example.mjs", server.url)
+def node(server: RunningServer, embedder: RunningServer) -> Examples:
+    return run_node("openai_node/example.mjs", server.url, embedder.url)
 
 
 def check_city(city: dict) -> None:
@@ -90,6 +91,14 @@ def test_python_names_what_is_refused(python: Examples) -> None:
     assert python["refused"] == expected
 
 
+def test_python_embeds(python: Examples) -> None:
+    outcome = python["embeddings"]
+
+    check_embeddings(outcome["packed"])
+    assert outcome["packed"] == outcome["plain"]
+    assert outcome["prompt_tokens"] > 0
+
+
 def test_node_chats(node: Examples) -> None:
     assert node["chat"] == ANSWER
     assert node["chatStream"] == {"text": ANSWER, "completion_tokens": 8}
@@ -117,6 +126,10 @@ def test_node_names_what_is_refused(node: Examples) -> None:
         "type": "invalid_request_error",
         "status": 400,
     }
+
+
+def test_node_embeds(node: Examples) -> None:
+    check_embeddings(node["embeddings"])
 
 
 async def _patient(language: str, server: RunningServer) -> dict:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.environment import client_python
 from tests.clients.running import Examples, need, run, run_python
+from tests.clients.vectors import check_embeddings
 from tests.support.server import RunningServer
 
 ANSWER = "The capital of Japan is Tokyo."
@@ -22,9 +23,9 @@ def anthropic(server: RunningServer) -> Examples:
 
 
 @pytest.fixture(scope="module")
-def langchain(server: RunningServer) -> Examples:
+def langchain(server: RunningServer, embedder: RunningServer) -> Examples:
     script = "langchain_openai_client/example.py"
-    return run_python(script, server.url, environment="langchain-openai")
+    return run_python(script, server.url, embedder.url, environment="langchain-openai")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +34,10 @@ def instructor(server: RunningServer) -> Examples:
 
 
 @pytest.fixture(scope="module")
-def litellm(server: RunningServer) -> Examples:
+def litellm(server: RunningServer, embedder: RunningServer) -> Examples:
     script = "litellm_client/example.py"
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    return run_python(script, server.url, environment="litellm", **offline)
+    return run_python(script, server.url, embedder.url, environment="litellm", **offline)
 
 
 def check_city(city: dict) -> None:
@@ -101,6 +102,10 @@ def test_langchain_gets_structured_output(langchain: Examples) -> None:
     check_city(langchain["structured_by_tool"])
 
 
+def test_langchain_embeds(langchain: Examples) -> None:
+    check_embeddings(langchain["embeddings"])
+
+
 def test_instructor_extracts_by_tool_and_by_schema(instructor: Examples) -> None:
     check_city(instructor["by_tool"])
     check_city(instructor["by_json_schema"])
@@ -113,6 +118,10 @@ def test_litellm_chats_and_streams(litellm: Examples) -> None:
 def test_litellm_uses_tools(litellm: Examples) -> None:
     assert litellm["tools"]["name"] == "next_bus"
     assert json.loads(litellm["tools"]["arguments"])["stop"] in STOPS
+
+
+def test_litellm_embeds(litellm: Examples) -> None:
+    check_embeddings(litellm["embeddings"])
 
 
 @pytest.fixture(scope="module")

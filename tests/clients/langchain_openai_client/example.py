@@ -1,4 +1,4 @@
-"""LangChain's client of OpenAI's API: python example.py SERVER_URL [EMBEDDING_SERVER_URL]"""
+"""LangChain's client of OpenAI's API: python example.py SERVER_URL EMBEDDING_SERVER_URL"""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 chat = ChatOpenAI(
     model="smollm2", base_url=f"{sys.argv[1]}/v1", api_key="unused", temperature=0, max_tokens=64
 )
+TEXTS = ["A cat sits on the mat.", "A kitten rests on a rug.", "Interest rates rose."]
 QUESTION = "What is the capital of Japan?"
 
 
@@ -70,7 +71,7 @@ def embeddings() -> Any:
         api_key="unused",
         check_embedding_ctx_length=False,
     )
-    return embedder.embed_documents(["A cat sits on the mat.", "Interest rates rose."])
+    return embedder.embed_documents(TEXTS)
 
 
 if __name__ == "__main__":
@@ -81,5 +82,5 @@ if __name__ == "__main__":
         bind_tools_stream,
         structured,
         structured_by_tool,
-        *([embeddings] if len(sys.argv) > 2 else []),
+        embeddings,
     )

@@ -1,4 +1,4 @@
-"""LiteLLM: python example.py SERVER_URL [EMBEDDING_SERVER_URL]"""
+"""LiteLLM: python example.py SERVER_URL EMBEDDING_SERVER_URL"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from examples import show
 litellm.telemetry = False
 SERVER = {"api_base": f"{sys.argv[1]}/v1", "api_key": "unused"}
 MODEL = "hosted_vllm/smollm2"
+TEXTS = ["A cat sits on the mat.", "A kitten rests on a rug.", "Interest rates rose."]
 QUESTION = [{"role": "user", "content": "What is the capital of Japan?"}]
 NEXT_BUS = {
     "type": "function",
@@ -60,9 +61,9 @@ def tools() -> Any:
 
 def embeddings() -> Any:
     server = {"api_base": f"{sys.argv[2]}/v1", "api_key": "unused"}
-    answer = litellm.embedding(model="hosted_vllm/minilm", input=["A cat.", "A kitten."], **server)
+    answer = litellm.embedding(model="hosted_vllm/minilm", input=TEXTS, **server)
     return [item["embedding"] for item in answer.data]
 
 
 if __name__ == "__main__":
-    show(chat, chat_as_openai, stream, tools, *([embeddings] if len(sys.argv) > 2 else []))
+    show(chat, chat_as_openai, stream, tools, embeddings)

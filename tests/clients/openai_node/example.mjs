@@ -1,4 +1,4 @@
-// OpenAI's Node client: node example.mjs SERVER_URL [EMBEDDING_SERVER_URL]
+// OpenAI's Node client: node example.mjs SERVER_URL EMBEDDING_SERVER_URL
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
@@ -131,12 +131,10 @@ await show({
     };
   },
 
-  ...(embeddingUrl && {
-    embeddings: async () => {
-      const embedder = new OpenAI({ baseURL: `${embeddingUrl}/v1`, apiKey: 'unused' });
-      const input = ['A cat sits on the mat.', 'A kitten rests on a rug.', 'Interest rates rose.'];
-      const answer = await embedder.embeddings.create({ model: 'minilm', input });
-      return answer.data.map((item) => item.embedding);
-    },
-  }),
+  embeddings: async () => {
+    const embedder = new OpenAI({ baseURL: `${embeddingUrl}/v1`, apiKey: 'unused' });
+    const input = ['A cat sits on the mat.', 'A kitten rests on a rug.', 'Interest rates rose.'];
+    const answer = await embedder.embeddings.create({ model: 'minilm', input });
+    return answer.data.map((item) => item.embedding);
+  },
 });

@@ -1,4 +1,4 @@
-"""OpenAI's Python client: python example.py SERVER_URL [EMBEDDING_SERVER_URL]"""
+"""OpenAI's Python client: python example.py SERVER_URL EMBEDDING_SERVER_URL"""
 
 from __future__ import annotations
 
@@ -202,5 +202,5 @@ if __name__ == "__main__":
         responses_parse,
         responses_tools,
         refused,
-        *([embeddings] if len(sys.argv) > 2 else []),
+        embeddings,
     )
