@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api.chat_prompt import chat_prompt
-from router_svc.api.tooling import ToolUse
+from router_svc.api.tooling import tool_use_of
 from router_svc.errors import invalid
 
 if TYPE_CHECKING:
@@ -18,8 +18,12 @@ async def tokenize(request: pb.TokenizeRequest, model: ServedModel) -> pb.Tokeni
     """The ids that a generation request with the same text or conversation would have."""
     if request.HasField("prompt") == bool(request.messages):
         raise invalid("prompt", "give either prompt or messages, and not both")
+    if request.tools and not request.messages:
+        raise invalid("tools", "tools are allowed with messages only")
     if request.messages:
-        ids = (await chat_prompt(request, model, ToolUse())).token_ids
+        asked = pb.CreateChatCompletionRequest(tools=request.tools)
+        tools = await model.run(lambda: tool_use_of(asked))
+        ids = (await chat_prompt(request, model, tools)).token_ids
     else:
         special = request.add_special_tokens or not request.HasField("add_special_tokens")
         ids = await model.encode(request.prompt, add_special_tokens=special)

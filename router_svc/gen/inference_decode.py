@@ -800,6 +800,7 @@ _TOKENIZE_REQUEST_FIELDS: Final = frozenset(
         "chat_template_kwargs",
         "chat_template",
         "return_token_strs",
+        "tools",
     }
 )
 
@@ -834,6 +835,10 @@ def decode_tokenize_request(value: object, path: str) -> pb.TokenizeRequest:
         )
     if (item := fields.get("return_token_strs")) is not None:
         message.return_token_strs = read.boolean(item, path, "return_token_strs")
+    if (item := fields.get("tools")) is not None:
+        at = join(path, "tools")
+        for index, element in enumerate(read.array(item, path, "tools", most=128)):
+            message.tools.append(decode_tool(element, f"{at}[{index}]"))
     return message
 
 

@@ -506,6 +506,11 @@ def validate_tokenize_request(message: pb.TokenizeRequest, path: str = "") -> No
             "chat_template",
             "templates are taken from the model or the server's --chat-template only",
         )
+    if not len(message.tools) <= 128:
+        raise checks.wrong_count(len(message.tools), join(path, "tools"), 0, 128)
+    at = join(path, "tools")
+    for index, tools_item in enumerate(message.tools):
+        validate_tool(tools_item, f"{at}[{index}]")
 
 
 def validate_detokenize_request(message: pb.DetokenizeRequest, path: str = "") -> None:

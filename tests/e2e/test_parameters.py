@@ -376,3 +376,17 @@ def test_what_no_template_can_be_given_is_refused(
     templated: PublicApi, fields: dict, param: str
 ) -> None:
     assert templated.refused(CHAT, chat_body("hi") | fields)["param"] == param
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+def test_tools_are_tokenised_as_a_chat_has_them(api: PublicApi) -> None:
+    body = chat_body("Is it raining?", tools=[WEATHER])
+
+    answer = api.whole(CHAT, **body, max_tokens=1, return_token_ids=True)
+    tokens = api.ok("/tokenize", messages=body["messages"], tools=[WEATHER])["tokens"]
+
+    assert tokens == answer.choices[0].prompt_token_ids
+    assert len(tokens) > len(api.ok("/tokenize", messages=body["messages"])["tokens"])
+    assert api.refused("/tokenize", {"prompt": "a", "tools": [WEATHER]})["param"] == "tools"

@@ -2961,6 +2961,7 @@ class TokenizeRequest(_message.Message):
     CHAT_TEMPLATE_KWARGS_FIELD_NUMBER: _builtins.int
     CHAT_TEMPLATE_FIELD_NUMBER: _builtins.int
     RETURN_TOKEN_STRS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Served name of the model; the only served model if absent."""
     prompt: _builtins.str
@@ -2981,6 +2982,10 @@ class TokenizeRequest(_message.Message):
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
         """A conversation."""
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
+        """For a conversation: functions that the model may call."""
+
     def __init__(
         self,
         *,
@@ -2993,10 +2998,11 @@ class TokenizeRequest(_message.Message):
         chat_template_kwargs: _builtins.str | None = ...,
         chat_template: _builtins.str | None = ...,
         return_token_strs: _builtins.bool | None = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_model", b"_model", "_prompt", b"_prompt", "_return_token_strs", b"_return_token_strs", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "model", b"model", "prompt", b"prompt", "return_token_strs", b"return_token_strs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_model", b"_model", "_prompt", b"_prompt", "_return_token_strs", b"_return_token_strs", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "messages", b"messages", "model", b"model", "prompt", b"prompt", "return_token_strs", b"return_token_strs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt", "_add_special_tokens", b"_add_special_tokens", "_chat_template", b"_chat_template", "_chat_template_kwargs", b"_chat_template_kwargs", "_continue_final_message", b"_continue_final_message", "_model", b"_model", "_prompt", b"_prompt", "_return_token_strs", b"_return_token_strs", "add_generation_prompt", b"add_generation_prompt", "add_special_tokens", b"add_special_tokens", "chat_template", b"chat_template", "chat_template_kwargs", b"chat_template_kwargs", "continue_final_message", b"continue_final_message", "messages", b"messages", "model", b"model", "prompt", b"prompt", "return_token_strs", b"return_token_strs", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__add_generation_prompt: _TypeAlias = _typing.Literal["add_generation_prompt"]  # noqa: Y015
     _WhichOneofArgType__add_generation_prompt: _TypeAlias = _typing.Literal["_add_generation_prompt", b"_add_generation_prompt"]  # noqa: Y015
