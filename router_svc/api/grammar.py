@@ -96,10 +96,7 @@ def _with_calls(
 
 
 def _answer_rules(wanted: Constraint, name: str = "answer") -> list[str]:
-    """The rules of a wanted form, the first of them under this name."""
+    """A rule of this name for a wanted form, whose own rules are nested: their names are theirs."""
     lark = grammars.to_lark(wanted.kind, wanted.text, wanted.choices)
     lines = [line for line in lark.splitlines() if not line.startswith("%llguidance")]
-    return [
-        f"{name}:{line.removeprefix('start:')}" if line.startswith("start:") else line
-        for line in lines
-    ]
+    return [f"{name}: %lark {{", *lines, "}"]

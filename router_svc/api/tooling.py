@@ -108,7 +108,13 @@ def function_specs(
 ) -> list[Function]:
     """The functions as grammars and descriptions take them; all of them strict, or as they say."""
     return [
-        Function(f.name, parameters_of(f), strict or f.strict, f.description) for f in functions
+        Function(
+            f.name,
+            f.parameters if f.HasField("parameters") else None,
+            strict or f.strict,
+            f.description,
+        )
+        for f in functions
     ]
 
 
