@@ -138,7 +138,8 @@ class GrammarCompiler:
         if not start.is_error():
             start.compute_bitmask()  # shows what cannot begin at all, and builds what masks need
         if start.is_error():
-            raise ConstraintError(f"cannot be enforced: {grammars.reason(start.get_error())}")
+            why = grammars.explain(start.get_error(), constraint.kind, constraint.text)
+            raise ConstraintError(f"cannot be enforced: {why}")
         return Grammar(start, tokenizer.vocab_size, frozenset(tokenizer.eos_tokens))
 
     def _open_tokenizer(self) -> LLTokenizer:

@@ -42,6 +42,8 @@ _OPTIONS = '\n%llguidance {"no_forcing": true}\n'
 
 _RULE = re.compile(r"^[ \t]*[?!]?[A-Za-z_][\w.-]*[^\n:]*::?=?", re.MULTILINE)
 _POSITION = re.compile(r"^at \d+\(\d+\): ")
+_SCHEMA_FAULT = "failed to compile JSON schema: "
+_MAX_SEARCHED_BYTES = 64 * 1024
 # Keywords under which a value is data rather than a schema.
 _DATA = frozenset({"const", "enum", "default", "examples"})
 # Keywords under which keys are names rather than keywords.
@@ -93,13 +95,26 @@ def quoted(text: str) -> str:
 
 def reason(message: str) -> str:
     """llguidance's complaint about a grammar of `to_lark`, in one line for its writer."""
-    first = _POSITION.sub("", message.strip())
+    first = _POSITION.sub("", message.strip()).removeprefix(_SCHEMA_FAULT)
+    if first.startswith("NoExtension"):
+        return "nothing satisfies it"
     lines = [line.strip() for line in first.splitlines()]
     # The rest quotes the grammar, which for all but ebnf is not what the client wrote.
     text = lines[0] if lines else "cannot be compiled"
     if text.endswith("regex parse error:") and len(lines) > 1:
         text = f"{text} {lines[-1] if lines[-1].startswith('error:') else ' '.join(lines[1:4])}"
     return text[:400]
+
+
+def explain(message: str, kind: str, text: str) -> str:
+    """As `reason`, with the place in `text` where the fault is, as far as that can be found."""
+    why = reason(message)
+    if kind != "json_schema" or len(text) > _MAX_SEARCHED_BYTES:
+        return why
+    from octavo.schema_faults import fault_in_schema
+
+    path = fault_in_schema(parse_json(text), message, reason)
+    return why if path is None else f"at {path or '/'}: {why}"
 
 
 def parse_json(text: str) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -256,3 +258,49 @@ def test_a_resumed_output_that_breaks_the_grammar_is_refused(model):
     constraint = pb.Constraint(choice=pb.ChoiceList(items=["yes", "no"]))
 
     assert refusal(model, constraint, resume=resume)[0] == "resume"
+
+
+def test_requests_of_a_session_are_compiled_beside_each_other(model):
+    good = pb.Constraint(choice=pb.ChoiceList(items=["yes", "no"]))
+    schema = json.dumps(SCHEMAS["invoice"] | {"title": "not compiled before"})
+    submits = {
+        1: request(model.ids(PROMPT), pb.Constraint(regex="(")),
+        2: request(model.ids(PROMPT), pb.Constraint(json_schema=schema)),
+        3: request(model.ids(PROMPT), good, n=2),
+        4: request(model.ids(PROMPT), max_tokens=3),
+    }
+    frames = [pb.SessionRequest(stream_id=i, submit=submit) for i, submit in submits.items()]
+    frames.insert(2, pb.SessionRequest(stream_id=2, cancel=pb.CancelFrame()))
+    frames.append(pb.SessionRequest(stream_id=3, cancel=pb.CancelFrame(choice=1)))
+    done = threading.Event()
+
+    def sent():
+        yield from frames
+        done.wait(60)
+
+    finished, failed = Counter(), {}
+    for message in model.stub.Session(sent()):
+        for event in message.events:
+            if event.WhichOneof("outcome") == "failure":
+                failed[event.stream_id] = event.failure
+            elif event.event.WhichOneof("event") == "finish":
+                finished[event.stream_id] += 1
+        if finished[3] == 2 and finished[4] == 1 and failed:
+            done.set()
+
+    assert finished == {3: 2, 4: 1}
+    assert failed.keys() == {1}
+    assert failed[1].code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert "constraint.regex" in failed[1].message
+
+
+def test_many_may_ask_for_the_same_new_grammar_at_once(model):
+    schema = json.dumps(SCHEMAS["shapes"] | {"title": "new as well"})
+
+    answers = model.ask_together(
+        [(pb.Constraint(json_schema=schema), {"seed": i}) for i in range(16)]
+    )
+
+    for (answer,) in answers:
+        assert answer.is_complete
+        jsonschema.validate(json.loads(model.text(answer)), SCHEMAS["shapes"])
