@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
+from router_svc.encoder_types import EncoderTask
 from router_svc.errors import ApiError, ErrorKind, from_grpc_status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
+    from router_svc.encoder_types import EncoderInput, EncoderRequest
+
 _STATUS_KEY = "grpc-status-details-bin"  # where google.rpc.Status travels
-
-
-class EncoderTask(Enum):
-    """What an encoder computes of an input."""
-
-    EMBED = pb.EMBED_TASK_EMBEDDING
-    SCORE = pb.EMBED_TASK_SCORE
-
-
-class EncoderInput(NamedTuple):
-    """One input, special tokens included. 0 tokens in the first segment: all are."""
-
-    token_ids: Sequence[int]
-    first_segment_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderRequest:
-    """What is to be computed, and for whom."""
-
-    task: EncoderTask
-    request_id: str
-    priority: int = 0
-    tenant: str = ""
-    traceparent: str = ""
-    timeout: float | None = None  # seconds
+_TASKS = {
+    EncoderTask.EMBED: pb.EMBED_TASK_EMBEDDING,
+    EncoderTask.SCORE: pb.EMBED_TASK_SCORE,
+}
 
 
 class EncoderCalls:
@@ -68,7 +47,7 @@ class EncoderCalls:
         """
         message = pb.EmbedRequest(
             request_id=request.request_id,
-            task=request.task.value,
+            task=_TASKS[request.task],
             inputs=[
                 pb.EmbedInput(
                     token_ids=one.token_ids, first_segment_tokens=one.first_segment_tokens

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
-from router_svc.encoder_calls import EncoderCalls, EncoderInput, EncoderRequest
+from router_svc.encoder_calls import EncoderCalls
 from router_svc.engine_info import EngineInfo, EngineLoad
 from router_svc.engine_messages import (
     to_deltas,
@@ -34,6 +34,7 @@ from router_svc.request_stream import RequestStream
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 
+    from router_svc.encoder_types import EncoderInput, EncoderRequest
     from router_svc.generation_types import GenerationRequest
 
 log = logging.getLogger(__name__)

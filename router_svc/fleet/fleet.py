@@ -20,7 +20,7 @@ from router_svc.fleet.prefix_index import prompt_hashes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from router_svc.encoder_calls import EncoderInput, EncoderRequest
+    from router_svc.encoder_types import EncoderInput, EncoderRequest
     from router_svc.engine_info import EngineInfo
     from router_svc.fleet.member import Attempt
     from router_svc.fleet.policies import Ranked
