@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from engine_svc.config import ConfigError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from kernels.cpu.weight_cache import WeightCache
     from kernels.encoder import EncoderBackend
     from kernels.spec import DecoderSpec
+
+_SPINS = "1000"  # some 20 µs
 
 
 def has_kernels(spec: DecoderSpec, block_size: int) -> bool:
@@ -37,6 +40,7 @@ def choose_backend(
     reason = CpuBackend.unsupported(spec, precision, block_size)
     if reason is None:
         return CpuBackend(threads, cache), None
+    _let_torch_sleep()
     try:
         from kernels.reference.backend import ReferenceBackend
     except ModuleNotFoundError as error:
@@ -46,11 +50,21 @@ def choose_backend(
 
 def choose_encoder_backend(threads: int) -> EncoderBackend:
     """The back end for encoders. Raises ConfigError where torch is needed and not installed."""
+    _let_torch_sleep()
     try:
         from kernels.reference.encoder_backend import ReferenceEncoderBackend
     except ModuleNotFoundError as error:
         raise _without_torch(error, "encoders have no C++ kernels") from error
     return ReferenceEncoderBackend(threads)
+
+
+def _let_torch_sleep() -> None:
+    """Has torch's threads wait for each other briefly and then sleep. Before torch is imported.
+
+    By default they spin for milliseconds, and where router and clients want the same cores steps
+    become five times slower. The variable is libgomp's; one that is set already stays.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
 
 
 def _without_torch(error: ModuleNotFoundError, reason: str) -> Exception:

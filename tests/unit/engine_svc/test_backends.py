@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from engine_svc.backends import choose_backend, has_kernels
+from engine_svc.backends import choose_backend, choose_encoder_backend, has_kernels
 from engine_svc.config import ConfigError
 from kernels.backend import Precision
 from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
@@ -87,3 +89,15 @@ def test_an_engine_imports_torch_with_the_reference_back_end_only() -> None:
 
     assert "engine_svc.startup" in modules
     assert imported.stderr.strip() == ""
+
+
+def test_torchs_threads_are_told_to_sleep_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    choose_encoder_backend(torch.get_num_threads())
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+
+    monkeypatch.setenv("GOMP_SPINCOUNT", "5")
+    choose_encoder_backend(torch.get_num_threads())
+    assert os.environ["GOMP_SPINCOUNT"] == "5"
