@@ -215,6 +215,7 @@ def _pool_request(settings: Settings, opened: OpenedModel) -> PoolRequest:
 
 def _scheduler_config(settings: Settings, plan: MemoryPlan, batched_tokens: int) -> SchedulerConfig:
     return SchedulerConfig(
+        fair_share=settings.batch.accepts_priority,
         max_num_seqs=settings.batch.max_num_seqs,
         max_num_batched_tokens=batched_tokens,
         max_model_len=plan.max_model_len,

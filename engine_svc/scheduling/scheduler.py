@@ -88,7 +88,7 @@ class Scheduler:
             config.target_step_seconds, kv.block_size, config.max_num_batched_tokens
         )
         self._live: dict[int, Request] = {}
-        self._waiting = WaitingQueue()
+        self._waiting = WaitingQueue(fair=config.fair_share)
         self._running: dict[int, Request] = {}  # in order of admission
         self._speculator = None if config.speculation is None else Speculator(config.speculation)
         self._planner = StepPlanner(

@@ -20,6 +20,7 @@ class SchedulerConfig:
     max_num_queued_tokens: int
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True  # if not, a prompt is computed in one step
+    fair_share: bool = True  # turns between tenants, by tokens
     target_step_seconds: float = 0.1  # for steps in which somebody streams
     speculation: SpeculationConfig | None = None
 

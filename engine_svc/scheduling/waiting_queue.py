@@ -1,6 +1,6 @@
 """Requests that wait, and the order in which they are offered for admission.
 
-The order is priority, then arrival, except that
+The order is priority, then turns between tenants (fair_share.py), then arrival, except that
 
 - a preempted request goes to the front of its priority, as it has lost time already;
 - among the first few of a priority, the one with the longest cached prefix goes first, while that
@@ -11,12 +11,14 @@ The order is priority, then arrival, except that
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from engine_svc.scheduling.block_pool import IntegrityError
+from engine_svc.scheduling.fair_share import FairShare
 from engine_svc.scheduling.request import RequestStatus
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
     from engine_svc.scheduling.kv_cache_manager import PrefixProbe
     from engine_svc.scheduling.request import Request
+
+    _Entry: TypeAlias = tuple[int, tuple[float, int], Request]
 
 WINDOW = 8  # requests compared by cached prefix
 REACH = 128  # requests looked at in one step, so that a burst of thousands does not delay it
@@ -33,11 +37,12 @@ PATIENCE = 32  # admissions that may overtake the oldest request
 class WaitingQueue:
     """Waiting requests in order."""
 
-    def __init__(self) -> None:
-        """Makes an empty queue."""
+    def __init__(self, *, fair: bool = True) -> None:
+        """Makes an empty queue; unless it is `fair`, tenants make no difference."""
         # Entries are (priority, rank, request). Ranks differ, so requests are never compared.
-        self._order: list[tuple[int, int, Request]] = []
-        self._by_age: OrderedDict[int, tuple[int, int, Request]] = OrderedDict()
+        self._order: list[_Entry] = []
+        self._by_age: OrderedDict[int, _Entry] = OrderedDict()
+        self._shares = FairShare() if fair else None
         self._front_rank = -1
         self._num_tokens = 0
         self._num_overtakes = 0
@@ -66,11 +71,12 @@ class WaitingQueue:
 
     def push(self, request: Request) -> None:
         """Appends a request to its priority."""
-        self._insert(request, request.serial)
+        start = 0.0 if self._shares is None else self._shares.start_of(request)
+        self._insert(request, (start, request.serial))
 
     def push_front(self, request: Request) -> None:
         """Puts a preempted request before all others of its priority."""
-        self._insert(request, self._front_rank)
+        self._insert(request, (-math.inf, self._front_rank))
         self._by_age.move_to_end(request.key, last=False)
         self._front_rank -= 1
 
@@ -83,6 +89,9 @@ class WaitingQueue:
     def admit(self, request: Request) -> None:
         """Takes a request out that will run. Raises KeyError if it does not wait."""
         self._num_overtakes = 0 if request is self._oldest() else self._num_overtakes + 1
+        if self._shares is not None:
+            _, (start, _), _ = self._by_age[request.key]
+            self._shares.served(start)
         self.remove(request)
 
     def check_integrity(self) -> None:
@@ -107,7 +116,7 @@ class WaitingQueue:
     def _oldest(self) -> Request:
         return next(iter(self._by_age.values()))[2]
 
-    def _insert(self, request: Request, rank: int) -> None:
+    def _insert(self, request: Request, rank: tuple[float, int]) -> None:
         entry = (request.priority, rank, request)
         insort(self._order, entry)
         self._by_age[request.key] = entry

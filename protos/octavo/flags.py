@@ -138,8 +138,8 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "type": click.Choice(["fcfs", "priority"]),
             "default": "priority",
-            "help": "priority: lower values first, then by arrival. fcfs: by arrival alone; a "
-            "request that sets a priority is refused.",
+            "help": "priority: lower values first, then turns between tenants by tokens, then by "
+            "arrival. fcfs: by arrival alone; a request that sets a priority is refused.",
         },
     ),
     (
