@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
+    from engine_svc.constraints.compiler import GrammarCompiler
     from engine_svc.engine import Load
     from engine_svc.startup import LoadedEngine
 
@@ -100,11 +101,13 @@ class EngineServer:
         self._options = options or ServingOptions()
         info = loaded.model_info
         health_servicer = health.aio.HealthServicer()
+        self._grammars: GrammarCompiler | None = None
         self.engine: AsyncEngine | AsyncEncoder
         servicer: EngineServicer | EncoderServicer
         if isinstance(loaded, LoadedEncoder):
             metrics, self.engine, servicer = _encoder_parts(loaded, service, batch)
         else:
+            self._grammars = loaded.grammars
             metrics, self.engine, servicer = _generator_parts(
                 loaded, service, batch, policy, self._options
             )
@@ -142,6 +145,8 @@ class EngineServer:
         await self._health.refresh()
         await self._server.start()
         self._upkeep = asyncio.create_task(self._keep_up())
+        if self._grammars is not None:
+            self._grammars.warm_up()  # only now: being ready does not wait for it
         if address.startswith("unix:"):
             return address
         return f"{address.rpartition(':')[0]}:{port}"
@@ -166,6 +171,8 @@ class EngineServer:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
         await self._server.stop(_STOP_SECONDS)
+        if self._grammars is not None:
+            self._grammars.close()
         if not await asyncio.to_thread(self.engine.stop, _STOP_SECONDS):
             log.error("the engine's loop did not end within %g s", _STOP_SECONDS)
 
