@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine_svc.constraints.grammar import Grammar
 
+# A failure that begins so is the doing of the request's own parameters, not of the engine.
+UNSATISFIABLE = "the request's parameters leave no token to sample: "
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from google.rpc.code_pb2 import Code
 
 from engine_svc.engine import Cancel, FlushCache, Stop, Submit
+from engine_svc.sampling_params import UNSATISFIABLE
 from engine_svc.scheduling.request import FinishReason
 from engine_svc.service import errors, events
 from engine_svc.service.kv_events import KvEventLog
@@ -338,7 +339,8 @@ class AsyncEngine:
     def _fail_request(self, key: int, message: str) -> None:
         choice = self._choices.get(key)
         if choice is not None:
-            error = errors.RequestError(Code.INTERNAL, message)
+            theirs = message.startswith(UNSATISFIABLE)
+            error = errors.RequestError(Code.INVALID_ARGUMENT if theirs else Code.INTERNAL, message)
             self._end(choice.live, error, "error")
 
     def _end(self, live: LiveRequest, error: errors.RequestError | None, label: str) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine_svc.constraints.grammar import num_words
+from engine_svc.sampling_params import UNSATISFIABLE
 from engine_svc.worker.logit_edits import LogitEdits
 from engine_svc.worker.random_stream import uniforms
 from kernels.backend import PickInputs
@@ -34,11 +35,11 @@ GREEDY_TEMPERATURE = 1e-5
 
 NOT_FINITE = "logits are not finite"
 ALL_MASKED = (
-    "no token can be sampled: allowed_token_ids, bad_words, logit_bias, min_tokens and the "
-    "constraint together leave none with a probability above zero"
+    f"{UNSATISFIABLE}allowed_token_ids, bad_words, logit_bias, min_tokens and the constraint "
+    "together give none a probability above zero"
 )
 
-OVERFLOW = "the penalties and the logit_bias make a logit overflow"
+OVERFLOW = f"{UNSATISFIABLE}the penalties and the logit_bias make a logit overflow"
 
 
 class SamplingState:
@@ -152,7 +153,7 @@ def sample(logits: npt.NDArray[np.float32], states: Sequence[SamplingState]) -> 
         row = state.edited(logits[i])
         best = row.max()
         if state.matcher is not None and state.matcher.error is not None:
-            picks.failures[i] = state.matcher.error
+            picks.failures[i] = UNSATISFIABLE + state.matcher.error
         elif not np.isfinite(best):
             picks.failures[i] = ALL_MASKED if best == -np.inf else OVERFLOW
         elif state.greedy:

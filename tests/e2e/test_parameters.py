@@ -98,6 +98,34 @@ def test_allowed_tokens_that_are_all_bad_words_are_refused(api: PublicApi, path:
     assert api.refused(path, body)["param"] == "bad_words"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bad_words": ["bb"], "allowed_token_ids": "b"},
+        {"bad_words": ["y"], "structured_outputs": {"regex": "yes"}},
+        {"allowed_token_ids": "b", "structured_outputs": {"regex": "yes"}},
+    ],
+    ids=str,
+)
+def test_what_leaves_no_token_is_the_clients_fault_and_harms_nobody(
+    tiny: PublicApi, fields: dict, stream: bool
+) -> None:
+    if "allowed_token_ids" in fields:
+        fields = fields | {"allowed_token_ids": tiny.ok("/tokenize", prompt="b")["tokens"]}
+    body = {"prompt": "a", "max_tokens": 5} | fields
+
+    for _ in range(6):  # so many faults of an engine would have it left alone
+        if stream:
+            with tiny.http.stream("POST", COMPLETIONS, json=body | {"stream": True}) as response:
+                text = response.read().decode()
+        else:
+            text = json.dumps(tiny.refused(COMPLETIONS, body))
+        assert "leave no token to sample" in text
+    assert tiny.complete("a", max_tokens=1).usage["completion_tokens"] == 1
+    assert tiny.server.wait_until(tiny.server.idle)
+
+
 @on_both
 def test_a_prompt_is_cut_to_its_last_tokens_where_asked(tiny: PublicApi, path: str) -> None:
     options = {"max_tokens": 2, "return_token_ids": True}
