@@ -83,6 +83,17 @@ def test_an_input_gives_the_same_bits_alone_and_in_any_company(family: str, tmp_
             np.testing.assert_array_equal(together, alone[start : start + size])
 
 
+@pytest.mark.parametrize("num_threads", [1, 3], indirect=True)
+def test_bits_do_not_depend_on_company_with_other_numbers_of_threads(
+    num_threads, tmp_path: Path
+) -> None:
+    encoder = load_encoder(make_tiny_encoder("bert", tmp_path, pooling=MEAN))
+    inputs = random_inputs((33, 5, 33, 64, 5, 1), VOCAB)
+    alone = [encoder.encode(encoder_inputs([tokens]))[0] for tokens in inputs]
+
+    np.testing.assert_array_equal(encoder.encode(encoder_inputs(inputs)), alone)
+
+
 def test_scores_give_the_same_bits_alone_and_in_any_company(tmp_path: Path) -> None:
     encoder = load_encoder(make_tiny_encoder("bert", tmp_path, num_labels=2))
     inputs = random_inputs([3] * 70, VOCAB)  # more than a tile of the classifier

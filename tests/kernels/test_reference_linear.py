@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
+from kernels.encoder import EncoderActivation
 from kernels.reference.linear import (
     HEAD_TILES,
     LAYER_TILES,
@@ -79,6 +82,30 @@ def test_packed_and_dense_agree() -> None:
     torch.testing.assert_close(packed(x), dense(x))
     assert packed.shape == dense.shape == (960, 576)
     assert packed.nbytes == dense.nbytes == matrix_bytes((960, 576), torch.float32) + 960 * 4
+
+
+@pytest.mark.parametrize("make", [DenseLinear, PackedLinear])
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [
+        (EncoderActivation.GELU, torch.nn.functional.gelu),
+        (
+            EncoderActivation.GELU_TANH,
+            functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+        ),
+        (EncoderActivation.RELU, torch.relu),
+        (EncoderActivation.TANH, torch.tanh),
+    ],
+)
+def test_a_product_may_end_in_an_activation(make, activation, function) -> None:
+    if make is PackedLinear and not packs(torch.float32):
+        pytest.skip("oneDNN cannot pack float32 on this machine")
+    weight, bias = _matrix(48, 100, torch.float32, bias=True)
+    x = 3 * _rows(24, 48, torch.float32)
+
+    found = make(weight, bias, activation)(x)
+
+    torch.testing.assert_close(found, function(x @ weight.T + bias), rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(
