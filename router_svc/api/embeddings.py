@@ -41,11 +41,16 @@ async def create(
     encoded = await encode(request, model, context, EncoderTask.EMBED, sources)
     dimensions = request.dimensions if request.HasField("dimensions") else None
     as_base64 = request.encoding_format == pb.ENCODING_FORMAT_BASE64
-    data = [
-        pb.Embedding(index=index, embedding=_vector(vector, dimensions, as_base64=as_base64))
-        for index, vector in enumerate(encoded.vectors)
-    ]
-    return pb.CreateEmbeddingsResponse(data=data, model=model.name, usage=encoded.usage)
+
+    def data() -> list[pb.Embedding]:
+        return [
+            pb.Embedding(index=index, embedding=_vector(vector, dimensions, as_base64=as_base64))
+            for index, vector in enumerate(encoded.vectors)
+        ]
+
+    return pb.CreateEmbeddingsResponse(
+        data=await model.run(data), model=model.name, usage=encoded.usage
+    )
 
 
 def _sources(
