@@ -137,14 +137,17 @@ class Router:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        watch = asyncio.gather(self._follow_health(), self._follow_keys())
+        watches = [
+            asyncio.create_task(each) for each in (self._follow_health(), self._follow_keys())
+        ]
         drain = asyncio.create_task(self._drain_grpc())
         try:
             await self._http.serve([self._socket])
         finally:
             self._drain_begun.set()
             await drain
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
 
     def stop(self) -> None:
         """Begins the drain: not ready, no new connections, and what runs may finish.
