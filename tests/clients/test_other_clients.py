@@ -19,7 +19,7 @@ STOPS = {"harbour", "station"}
 
 @pytest.fixture(scope="module")
 def anthropic(server: RunningServer) -> Examples:
-    return run_python("anthropic_sdk/example.py", server.url, environment="anthropic")
+    return run_python("anthropic_sdk/example.py", server.url, environment=None)
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,8 @@ def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> Non
     for message in body.get("messages") or ():
         if isinstance(message, dict) and not message.get("content"):
             message["content"] = "hello"
+    if not body.get("prompt", "hello"):
+        body["prompt"] = "hello"
     case.body = body
 
 
