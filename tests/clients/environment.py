@@ -75,10 +75,10 @@ def _run(program: str, *args: str, cwd: Path | None = None) -> None:
 @contextmanager
 def _locked(target: Path, lock_file: Path) -> Iterator[bool]:
     """Whether `target` was made from this very lock file; if the block succeeds, it now is."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(lock_file.read_bytes() + sys.executable.encode()).hexdigest()
     stamp = target / ".lock-file-sha256"
-    with target.with_name(f".{target.name}.lock").open("w") as lock:
+    with (ENVIRONMENTS / f".{digest[:16]}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = stamp.exists() and stamp.read_text() == digest
         yield made

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.clients.environment import HERE, node_modules
+from tests.clients.running import need
 from tests.support.server import RunningServer
 
-HERE = Path(__file__).parent
 PROTOS = HERE.parents[1] / "protos"
 
 
 @pytest.fixture(scope="module")
 def node_client() -> Path:
     """The client with its dependencies installed."""
-    if shutil.which("npm") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("npm is missing: run `make system-deps`")
-        pytest.skip("npm is not installed (`make system-deps` installs it)")
-    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=HERE / "node", check=True)
+    need(lambda: node_modules(HERE / "node"))
     return HERE / "node" / "client.mjs"
 
 
