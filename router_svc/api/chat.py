@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
-from router_svc.api.chat_prompt import chat_prompt
-from router_svc.api.conversation import AnswerDelta, Conversation
+from router_svc.api.conversation import AnswerDelta, Conversation, prompt_of
 from router_svc.api.tooling import tool_use_of
 from router_svc.generation_types import PromptLogprobs, Started
 from router_svc.parsing.parts import Content, Part, Reasoning, ToolArguments, ToolCallStart
@@ -86,7 +85,7 @@ async def render(
     request: pb.CreateChatCompletionRequest, model: ServedModel
 ) -> pb.RenderChatCompletionResponse:
     """The prompt that the same request would generate from."""
-    prompt = await chat_prompt(request, model, await model.run(lambda: tool_use_of(request)))
+    prompt = await prompt_of(request, model, await model.run(lambda: tool_use_of(request)))
     return pb.RenderChatCompletionResponse(
         prompt=prompt.text,
         prompt_token_ids=prompt.token_ids,

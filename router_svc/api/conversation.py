@@ -31,6 +31,7 @@ from router_svc.generation_types import (
 )
 from router_svc.parsing.parts import Content, Part, Reasoning, ToolCallStart
 from router_svc.parsing.plain import PlainParser
+from router_svc.served_model import ChatPrompt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -81,24 +82,22 @@ class Conversation:
         """Checks a validated request and renders its prompt. Raises ApiError, naming the field."""
         if request.HasField("top_logprobs") and not request.logprobs:
             raise invalid("top_logprobs", "top_logprobs needs logprobs to be true")
-        max_tokens = _max_tokens(request)
         generation = params.generation_of(
             request,
             model,
             context,
-            max_tokens=max_tokens,
+            max_tokens=_max_tokens(request),
             logprobs=request.top_logprobs if request.logprobs else None,
             prompt_logprobs=request.prompt_logprobs
             if request.HasField("prompt_logprobs")
             else None,
         )
         generation = await params.with_bad_words(generation, request, model)
-        kept = params.tokens_kept(request, model.info, room=max_tokens or 1)
         formats = model.formats
         tools = await model.run(lambda: tool_use_of(request))
         if tools.mode is not ToolMode.NONE and formats.tools is None:
             raise invalid("tools", "calls of tools are switched off here (--tool-call-parser none)")
-        prompt = await chat_prompt(request, model, tools)
+        prompt = await prompt_of(request, model, tools)
         reasoning = formats.reasoning
         opened = reasoning is not None and reasoning.opened_by(prompt.text, _continued(request))
         markers = formats.tools.markers if formats.tools and tools.mode is not ToolMode.NONE else ()
@@ -110,8 +109,7 @@ class Conversation:
         generation = replace(
             generation, shown_special_ids=frozenset(special.values()), constraint=constraint
         )
-        ids = prompt.token_ids if kept is None else prompt.token_ids[-kept:]
-        generation = params.with_prompt(generation, ids, model.info, "messages")
+        generation = params.with_prompt(generation, prompt.token_ids, model.info, "messages")
         return cls(request, model, generation, tools, opened)
 
     @property
@@ -241,6 +239,18 @@ def _continued(request: pb.CreateChatCompletionRequest) -> str:
     if content is None:
         return ""
     return content.text or "".join(part.text.text for part in content.parts.items)
+
+
+async def prompt_of(
+    request: pb.CreateChatCompletionRequest, model: ServedModel, tools: ToolUse
+) -> ChatPrompt:
+    """The rendered conversation, of which truncate_prompt_tokens may keep the last tokens only."""
+    kept = params.tokens_kept(request, model.info, room=_max_tokens(request) or 1)
+    prompt = await chat_prompt(request, model, tools)
+    if kept is None or kept >= len(prompt.token_ids):
+        return prompt
+    ids = prompt.token_ids[-kept:]
+    return ChatPrompt(ids, await model.decode(ids, "messages"))
 
 
 def _max_tokens(request: pb.CreateChatCompletionRequest) -> int | None:

@@ -363,6 +363,17 @@ def templated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublicApi]:
         client.close()
 
 
+def test_a_cut_prompt_is_shown_as_it_is_generated_from(api: PublicApi) -> None:
+    body = chat_body("What is the capital of Japan?", truncate_prompt_tokens=9, max_tokens=1)
+
+    shown = api.ok(f"{CHAT}/render", **body)
+    (choice,) = api.whole(CHAT, **body, return_token_ids=True).choices
+
+    assert shown["prompt_token_ids"] == choice.prompt_token_ids
+    assert shown["count"] == 9
+    assert shown["prompt"].endswith("of Japan?<|im_end|>\n<|im_start|>assistant\n")
+
+
 @pytest.mark.parametrize(
     ("fields", "prompt"),
     [
