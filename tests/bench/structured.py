@@ -95,7 +95,7 @@ def main(model: Path, streams: int, rounds: int, tokens: int, flags: tuple[str, 
                 free = measure(stub, engine, request(prompt, **ask))
                 pairs.append((free, measure(stub, engine, request(prompt, constraint, **ask))))
             table.add_row(f"{temperature:g}", *_cells(pairs[1:]))  # the first warms up
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 def _cells(pairs: list[tuple[Round, Round]]) -> list[str]:

@@ -15,6 +15,7 @@ from kernels.cpu.decoder import CpuDecoder
 from kernels.cpu.weights import load_weights
 from kernels.reference.backend import ReferenceBackend
 from kernels.reference.quantization import int4_groups, int8_channels, rotated
+from kernels.reference.sampling import pick_tokens
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, NUM_BLOCKS, DictSource, Run, random_weights
 from tests.support.picks import picks_of
@@ -204,6 +205,48 @@ def test_a_drawn_pick_follows_the_draw_through_the_row_s_distribution() -> None:
     )
 
     assert decoder.step(inputs).token_ids.tolist() == expected
+
+
+@pytest.mark.parametrize("spec", [PLAIN, EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_masked_pick_is_that_of_the_row_s_masked_logits(spec, temperature) -> None:
+    decoder, tokens = _load(spec), _tokens(12)
+    logits = _whole(decoder, tokens).numpy()
+    bits = np.random.default_rng(8).random((2, spec.vocab_size)) < [[0.02], [0.5]]
+    padded = np.pad(bits, ((0, 0), (0, -spec.vocab_size % 32)))
+    masks = np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
+    draws = np.linspace(0.05, 0.95, 12)
+    picks = dataclasses.replace(
+        picks_of(rows=range(12), temperature=temperature, draw=draws),
+        masks=masks,
+        mask_of=np.array([-1, 0, 1] * 4, dtype=np.int32),
+    )
+
+    inputs = Run(decoder).inputs(("a", tokens), picks=picks, logits_rows=[])
+
+    found = decoder.step(inputs).token_ids
+    assert found.tolist() == pick_tokens(logits, picks).tolist()
+    assert bits[0, found[1::3]].all()
+    assert bits[1, found[2::3]].all()
+
+
+@pytest.mark.parametrize(
+    ("num_words", "mask", "message"),
+    [
+        (10, 1, r"mask_of\[0\] is 1: there is no such mask"),
+        (11, 0, "have 11 words"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(num_words, mask, message) -> None:
+    decoder = _load(PLAIN)
+    picks = dataclasses.replace(
+        picks_of(rows=[1]),
+        masks=np.ones((1, num_words), dtype=np.uint32),
+        mask_of=np.array([mask], dtype=np.int32),
+    )
+
+    with pytest.raises(ValueError, match=message):
+        decoder.step(Run(decoder).inputs(("a", [1, 2]), picks=picks, logits_rows=[]))
 
 
 def test_a_row_that_overflows_gives_no_token_and_harms_no_neighbour() -> None:
