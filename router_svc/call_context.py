@@ -1,7 +1,9 @@
 """What a call carries besides its request message."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from router_svc.admission.permit import Permit
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,13 +11,15 @@ class CallContext:
     """Identity and limits of one call, over HTTP or gRPC.
 
     `request_id` is the client's x-request-id or made up; `traceparent` the W3C trace context or "";
-    `deadline` a time.monotonic() instant in seconds or None; `tenant` who authenticated, or "".
+    `deadline` a time.monotonic() instant in seconds or None; `tenant` who authenticated, or "";
+    `permit` what of the tenant's limits the call may take.
     """
 
     request_id: str
     traceparent: str = ""
     deadline: float | None = None
     tenant: str = ""
+    permit: Permit = field(default_factory=Permit, repr=False, compare=False)
 
     def salt(self, wanted: str) -> str:
         """The cache salt of a request that asks for `wanted`: no two tenants have one in common.

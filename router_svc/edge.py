@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from router_svc.admission.admission import Admission
 from router_svc.auth.http import PROBES, RequireKey
 from router_svc.auth.keyring import KeyRing
 from router_svc.auth.keys import KeyFormatError
 from router_svc.http.cors import CorsRules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.middleware import Middleware
 
@@ -95,6 +96,15 @@ EDGE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": "Seconds that a request's body may take to arrive over HTTP.",
         },
     ),
+    (
+        "--max-requests-in-flight",
+        {
+            "type": click.IntRange(0, 1_000_000),
+            "default": 4096,
+            "help": "Requests that are served at once, over HTTP and gRPC together; one more is "
+            "refused with 429 before its body is read. 0 is no bound.",
+        },
+    ),
 )
 
 
@@ -106,6 +116,7 @@ class Edge:
     open_paths: frozenset[str] = field(default=PROBES)
     cors: CorsRules | None = None
     body_timeout: float = 60.0
+    max_requests_in_flight: int = 0
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Edge:
@@ -127,6 +138,16 @@ class Edge:
             PROBES | {"/metrics"} if params["metrics_open"] else PROBES,
             cors if origins else None,
             params["body_timeout"],
+            params["max_requests_in_flight"],
+        )
+
+    def admission(self, on_rejected: Callable[[str, str], None]) -> Admission:
+        """The limits of one process, which tells `on_rejected` reason and tenant of a refusal."""
+        keyring = self.keyring
+        if keyring is None:
+            return Admission(self.max_requests_in_flight, on_rejected=on_rejected)
+        return Admission(
+            self.max_requests_in_flight, lambda: keyring.limits, on_rejected=on_rejected
         )
 
     def middleware(self) -> list[Middleware]:
@@ -138,7 +159,8 @@ class Edge:
 
 def _keyring(given: Sequence[str], path: Path | None) -> KeyRing | None:
     keys = [key for each in given if (key := each.strip())]
-    # click takes an empty variable for none, but a secret that came out empty must not open a server.
+    # click takes an empty variable for none, but a secret that came out empty must not open a
+    # server.
     if not keys and (given or "OCTAVO_API_KEY" in os.environ):
         raise click.ClickException(
             "--api-key or OCTAVO_API_KEY is given and empty; without it nobody needs a key"

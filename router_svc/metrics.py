@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _DURATIONS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_ROUTING = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
+_MAX_TENANTS = 200  # that have labels of their own
 
 
 class RouterMetrics:
@@ -56,6 +58,31 @@ class RouterMetrics:
             buckets=_DURATIONS,
             registry=self.registry,
         )
+
+        self._rejections = Counter(
+            "octavo_router_rejections",
+            "Calls that were refused by a limit, by the limit and the tenant; with very many "
+            'tenants the later ones are "other".',
+            ["reason", "tenant"],
+            registry=self.registry,
+        )
+        self._tenants: set[str] = set()
+        self._routing = Histogram(
+            "octavo_router_time_to_route_seconds",
+            "Time from a prompt that is ready to the engine that gets it, waits for one included.",
+            buckets=_ROUTING,
+            registry=self.registry,
+        )
+
+    def count_rejection(self, reason: str, tenant: str) -> None:
+        """Counts a call that a limit refused."""
+        if len(self._tenants) < _MAX_TENANTS:
+            self._tenants.add(tenant)
+        self._rejections.labels(reason, tenant if tenant in self._tenants else "other").inc()
+
+    def observe_routing(self, seconds: float) -> None:
+        """Notes how long it took to find an engine."""
+        self._routing.observe(seconds)
 
     def count_answer(self, route: str, status: int) -> None:
         """Counts an HTTP answer; `route` is the declared path, "" for a path that is none."""

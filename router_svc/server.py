@@ -16,6 +16,8 @@ from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from router_svc.admission.http import AdmitRequest
+from router_svc.admission.rpc import AdmitCall
 from router_svc.auth.rpc import KeyInterceptor
 from router_svc.edge import Edge
 from router_svc.errors import ApiError, ErrorKind
@@ -79,6 +81,7 @@ class Router:
         self._metrics = RouterMetrics()
         self._metrics.registry.register(FleetCollector(self._fleets))
         self._services = public_services(Models(models), self._metrics)
+        self._admission = config.edge.admission(self._metrics.count_rejection)
         self._health = health.aio.HealthServicer()
         self._draining = False
         self._drain_begun = asyncio.Event()
@@ -105,7 +108,10 @@ class Router:
             ),
             extra_routes=ops_routes(self, self._fleets, self._metrics.registry),
             cors=self._config.edge.cors,
-            middleware=self._config.edge.middleware(),
+            middleware=[
+                *self._config.edge.middleware(),
+                AdmitRequest.middleware(self._admission),
+            ],
             on_answer=self._metrics.count_answer,
         )
         self._http = _Uvicorn(
@@ -183,8 +189,12 @@ class Router:
 
     async def _start_grpc(self) -> grpc.aio.Server:
         keyring = self._config.edge.keyring
+        names = [service.full_name for service in self._services]
         server = grpc.aio.server(
-            interceptors=[KeyInterceptor(keyring)] if keyring is not None else [],
+            interceptors=[
+                *([KeyInterceptor(keyring)] if keyring is not None else ()),
+                AdmitCall(self._admission, names),
+            ],
             options=[
                 ("grpc.max_receive_message_length", self._config.max_body_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -194,7 +204,6 @@ class Router:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        names = [service.full_name for service in self._services]
         for service in self._services:
             service.add_to_server(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from router_svc.auth.keys import DEFAULT_TENANT, ApiKeys, KeyFormatError, read_key_file
+from router_svc.auth.keys import DEFAULT_TENANT, ApiKeys, KeyFile, KeyFormatError, read_key_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from router_svc.admission.limits import Limits
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +24,8 @@ _Version = tuple[int, int, int] | None
 class KeyRing:
     """Keys of flags, which belong to the tenant "default", and of a file with tenants.
 
-    `keys` is a whole new set after each change, so that a call sees one or the other.
+    `keys` is a whole new set after each change, so that a call sees one or the other; `limits`, of
+    tenants that have any, too.
     """
 
     def __init__(self, keys: Sequence[str], path: Path | None = None) -> None:
@@ -30,7 +33,7 @@ class KeyRing:
         self._own = [(DEFAULT_TENANT, key) for key in keys]
         self._path = path
         self._version = self._look()
-        self.keys = self._read()
+        self.keys, self.limits = self._read()
 
     async def follow(self, poll_seconds: float = _POLL_SECONDS) -> None:
         """Reads the file again whenever it changes, until cancelled.
@@ -44,15 +47,15 @@ class KeyRing:
                 continue
             self._version = version
             try:
-                self.keys = await asyncio.to_thread(self._read)
+                self.keys, self.limits = await asyncio.to_thread(self._read)
             except KeyFormatError as error:
                 log.error("the API keys stay as they were: %s", error)
             else:
                 log.info("%d API keys are in use after %s changed", len(self.keys), self._path)
 
-    def _read(self) -> ApiKeys:
-        from_file = read_key_file(self._path) if self._path is not None else []
-        return ApiKeys([*self._own, *from_file])
+    def _read(self) -> tuple[ApiKeys, dict[str, Limits]]:
+        file = read_key_file(self._path) if self._path is not None else KeyFile([], {})
+        return ApiKeys([*self._own, *file.keys]), file.limits
 
     def _look(self) -> _Version:
         """What changes with the file, also when another is moved or linked into its place."""

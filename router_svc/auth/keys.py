@@ -1,12 +1,14 @@
 """Keys and the tenants they stand for; only the SHA-256 of a key is kept.
 
-A key file is YAML, with any number of keys per tenant:
+A key file is YAML, with any number of keys per tenant, and limits where there are any:
 
     tenants:
       acme:
         - sk-acme-1                 # the key itself,
         - sha256:9f86d081884c…      # or the SHA-256 of one, in hex (sha256sum makes it)
-      beta: [sk-beta]
+      beta:
+        keys: [sk-beta]
+        limits: {requests_per_minute: 60, tokens_per_minute: 100000}
 
 No message or log line that is made here holds any of a key.
 """
@@ -16,9 +18,11 @@ import hmac
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
+from router_svc.admission.limits import Limits
 from router_svc.errors import ApiError, ErrorKind
 
 DEFAULT_TENANT = "default"
@@ -85,8 +89,15 @@ class ApiKeys:
         )
 
 
-def read_key_file(path: Path) -> list[tuple[str, str]]:
-    """Tenants and keys of a file, as ApiKeys takes them. Raises KeyFormatError."""
+class KeyFile(NamedTuple):
+    """Pairs of a tenant and a key, as ApiKeys takes them, and limits of tenants that have any."""
+
+    keys: list[tuple[str, str]]
+    limits: dict[str, Limits]
+
+
+def read_key_file(path: Path) -> KeyFile:
+    """What a file holds. Raises KeyFormatError."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)
@@ -108,13 +119,24 @@ def read_key_file(path: Path) -> list[tuple[str, str]]:
     if not isinstance(tenants, dict):
         raise KeyFormatError(f"{path}: tenants must map names to lists of keys")
     pairs = []
-    for tenant, keys in tenants.items():
+    limits = {}
+    for tenant, content in tenants.items():
         if not isinstance(tenant, str):
             raise KeyFormatError(f"{path}: a tenant's name is a string; put it in quotes")
+        keys = content
+        if isinstance(content, dict):
+            if not {"keys"} <= set(content) <= {"keys", "limits"}:
+                raise KeyFormatError(f"{path}: {tenant[:64]} must have keys, and may have limits")
+            keys = content["keys"]
+            if "limits" in content:
+                try:
+                    limits[tenant] = Limits.of(content["limits"])
+                except ValueError as error:
+                    raise KeyFormatError(f"{path}: {tenant[:64]}: {error}") from error
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise KeyFormatError(f"{path}: {tenant[:64]} must have a list of strings")
         pairs += [(tenant, key) for key in keys]
-    return pairs
+    return KeyFile(pairs, limits)
 
 
 def _digest_of(tenant: str, key: str) -> bytes:

@@ -10,7 +10,7 @@ import grpc
 from router_svc.errors import ApiError, abort
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from router_svc.auth.keyring import KeyRing
 
@@ -43,14 +43,19 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
             try:
                 tenant_of_call.set(self._keyring.keys.authenticate(given))
             except ApiError as error:
-                return _refusing(error)
+                return refusing(error)
         return await continuation(handler_call_details)
 
 
-def _refusing(error: ApiError) -> grpc.RpcMethodHandler[Any, Any]:
+def refusing(
+    error: ApiError, metadata: Sequence[tuple[str, str]] = ()
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """Answers any method with the error, and the initial metadata before it."""
+
     async def refuse(
         _requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
+        await context.send_initial_metadata(metadata)
         await abort(context, error)
 
     # A handler of streams is called without waiting for a message, whatever the method is.

@@ -11,7 +11,12 @@ from starlette.responses import Response
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.http.envelope import error_response
 
-_SHOWN_TO_PAGES = ("x-request-id", "retry-after", "retry-after-ms")
+_SHOWN_TO_PAGES = (
+    *("x-request-id", "retry-after", "retry-after-ms"),
+    *("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
+    *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
+    *("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"),
+)
 
 
 @dataclass(frozen=True, slots=True)

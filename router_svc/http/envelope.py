@@ -25,7 +25,8 @@ _ENDS_CONNECTION = (ErrorKind.REQUEST_TIMEOUT, ErrorKind.REQUEST_TOO_LARGE)
 class RequestIds:
     """Outermost: gives a request its id, puts it on the answer and counts the answer.
 
-    The state's `has_started` says whether the answer has a status already.
+    The state's `has_started` says whether the answer has a status already. A function that is left
+    in the state's `answer_headers` is asked for more headers as the answer begins.
     """
 
     def __init__(self, app: ASGIApp, on_answer: Callable[[str, int], None]) -> None:
@@ -40,13 +41,18 @@ class RequestIds:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         state["has_started"] = False
+        state["answer_headers"] = list
         header = (headers.REQUEST_ID.encode(), request_id.encode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 state["has_started"] = True
                 self._on_answer(_route_of(scope), message["status"])
-                message["headers"] = [*message.get("headers", ()), header]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    header,
+                    *state["answer_headers"](),
+                ]
             await send(message)
 
         await self._app(scope, receive, send_with_id)

@@ -10,6 +10,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from router_svc.admission.permit import Permit
 from router_svc.call_context import CallContext
 from router_svc.http import headers
 from router_svc.http.body import ClientDisconnectedError, read_object
@@ -49,6 +50,7 @@ class Exchange:
             traceparent=headers.traceparent(self._headers.get(headers.TRACEPARENT, "")),
             deadline=headers.deadline(self._headers.get(headers.TIMEOUT_SECONDS, "")),
             tenant=scope["state"].get("tenant", ""),
+            permit=scope["state"].get("permit") or Permit(),
         )
 
     async def body(self) -> dict[str, object]:

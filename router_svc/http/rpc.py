@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from grpc import aio
 
+from router_svc.admission.permit import Permit
+from router_svc.admission.rpc import permit_of_call
 from router_svc.auth.rpc import tenant_of_call
 from router_svc.call_context import CallContext
 from router_svc.errors import ApiError, ErrorKind, abort
@@ -28,9 +30,10 @@ async def reply(
     """Validates and awaits the handler's answer; failures end the call with their status."""
     call_context = read_context(context)
     try:
-        validate(request)
-        await context.send_initial_metadata(((headers.REQUEST_ID, call_context.request_id),))
-        return await call(request, call_context)
+        with call_context.permit:
+            validate(request)
+            await context.send_initial_metadata(_metadata(call_context))
+            return await call(request, call_context)
     except ApiError as error:
         await abort(context, error)
     except Exception:
@@ -47,20 +50,25 @@ async def stream(
     """Validates and passes the handler's items on; cancelling the call closes the iterator."""
     call_context = read_context(context)
     try:
-        validate(request)
-        await context.send_initial_metadata(((headers.REQUEST_ID, call_context.request_id),))
-        items = call(request, call_context)
-        try:
-            async for item in items:
-                yield item
-        finally:
-            if isinstance(items, AsyncGenerator):
-                await items.aclose()
+        with call_context.permit:
+            validate(request)
+            await context.send_initial_metadata(_metadata(call_context))
+            items = call(request, call_context)
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                if isinstance(items, AsyncGenerator):
+                    await items.aclose()
     except ApiError as error:
         await abort(context, error)
     except Exception:
         _logger.exception("request %s failed", call_context.request_id)
         await abort(context, ApiError(ErrorKind.INTERNAL))
+
+
+def _metadata(context: CallContext) -> tuple[tuple[str, str], ...]:
+    return ((headers.REQUEST_ID, context.request_id), *context.permit.headers())
 
 
 def read_context(context: _Context) -> CallContext:
@@ -76,4 +84,5 @@ def read_context(context: _Context) -> CallContext:
         traceparent=headers.traceparent(metadata.get(headers.TRACEPARENT, "")),
         deadline=None if remaining is None else time.monotonic() + remaining,
         tenant=tenant_of_call.get(),
+        permit=permit_of_call.get() or Permit(),
     )

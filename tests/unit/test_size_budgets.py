@@ -27,6 +27,7 @@ PACKAGE_BUDGETS = {
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
     "router_svc": 3800,  # process and commands, pipeline, one engine's connection, offline API
     "router_svc/fleet": 1600,  # discovery, balancing, failover
+    "router_svc/admission": 500,  # limits of tenants: buckets, permits, both transports
     "router_svc/auth": 400,
     "router_svc/api": 2500,  # chat, completions, embeddings: each field, whole and streamed
     "router_svc/api/messages": 750,

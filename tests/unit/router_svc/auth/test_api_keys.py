@@ -80,7 +80,10 @@ def test_a_file_has_keys_by_tenant(tmp_path: Path) -> None:
     path = tmp_path / "keys.yaml"
     path.write_text(f"tenants:\n  acme:\n    - sk-one  # ours\n    - {hashed('b')}\n  beta: []\n")
 
-    assert read_key_file(path) == [("acme", "sk-one"), ("acme", hashed("b"))]
+    keys, limits = read_key_file(path)
+
+    assert keys == [("acme", "sk-one"), ("acme", hashed("b"))]
+    assert limits == {}
 
 
 @pytest.mark.parametrize(
