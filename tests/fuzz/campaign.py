@@ -65,13 +65,18 @@ class Outcome:
 
 
 def run_campaign(server: RunningServer, campaign: Campaign) -> Outcome:
-    """Sends it all, one schemathesis for each path, and looks at the server afterwards."""
+    """Sends it all, with a schemathesis for each core, and looks at the server afterwards."""
     engine, before = engine_of(server).pid, _answers(server)
     document = httpx.get(f"{server.url}/openapi.json").json()
     paths = campaign.paths or list(document["paths"])
+    cores = os.cpu_count() or 1
+    # Each takes seconds to start: few for a sample, but a line of progress for each path otherwise.
+    shares = [[path] for path in paths]
+    if not campaign.coverage:
+        shares = [share for i in range(cores) if (share := list(paths[i::cores]))]
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        reports = list(pool.map(lambda path: _fuzz(server, campaign, path), paths))
+    with ThreadPoolExecutor(cores) as pool:
+        reports = list(pool.map(lambda share: _fuzz(server, campaign, share), shares))
 
     problems = [report for report in reports if report]
     if server.process.poll() is not None:
@@ -82,14 +87,20 @@ def run_campaign(server: RunningServer, campaign: Campaign) -> Outcome:
         problems.append("requests or blocks are left over")
     if "Traceback" in server.log.read_text():
         problems.append("an exception that nobody expected is in the server's log")
-    return Outcome(problems, _answers(server) - before)
+    answers = _answers(server) - before
+    for path in paths:
+        sent = sum(count for (route, _), count in answers.items() if route == path)
+        if "post" in document["paths"][path] and sent < campaign.examples:
+            problems.append(f"{path} was sent {sent} bodies only")
+    return Outcome(problems, answers)
 
 
-def _fuzz(server: RunningServer, campaign: Campaign, path: str) -> str:
-    """Fuzzes one path and prints a line; the report if anything was found."""
+def _fuzz(server: RunningServer, campaign: Campaign, paths: Sequence[str]) -> str:
+    """Fuzzes some paths and prints a line; the report if anything was found."""
     phases = "coverage,fuzzing" if campaign.coverage else "fuzzing"
     command = [str(client_python("schemathesis")), "-m", "schemathesis.cli", "run"]
-    command += [f"{server.url}/openapi.json", f"--include-path={path}", f"--phases={phases}"]
+    command += [f"{server.url}/openapi.json", f"--phases={phases}"]
+    command += [f"--include-path={path}" for path in paths]
     command += [f"--max-examples={campaign.examples}", f"--seed={campaign.seed}"]
     command += [f"--checks={','.join(CHECKS)}", "--continue-on-failure", "--request-timeout=60"]
     command += ["--suppress-health-check=all", "--warnings=off"]
@@ -99,7 +110,7 @@ def _fuzz(server: RunningServer, campaign: Campaign, path: str) -> str:
         command, cwd=SCRATCH, env=os.environ | hooks, capture_output=True, text=True, check=False
     )
     verdict = "FAILED" if result.returncode else "ok"
-    print(f"{path:32} {verdict}, {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"{' '.join(paths):32} {verdict}, {time.monotonic() - begin:.0f} s", flush=True)
     return result.stdout + result.stderr if result.returncode else ""
 
 
