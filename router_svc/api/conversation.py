@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from router_svc.api import params
 from router_svc.api.chat_prompt import chat_prompt
@@ -38,9 +38,15 @@ if TYPE_CHECKING:
 
     from octavo.inference.v1 import inference_pb2 as pb
 
+    from router_svc.admission.permit import Permit
     from router_svc.call_context import CallContext
     from router_svc.parsing.parts import OutputParser
     from router_svc.served_model import ServedModel
+
+_BOUNDS: tuple[Literal["max_completion_tokens", "max_tokens"], ...] = (
+    "max_completion_tokens",
+    "max_tokens",
+)
 
 
 class AnswerDelta(NamedTuple):
@@ -70,6 +76,7 @@ class Conversation:
     generation: GenerationRequest
     tools: ToolUse
     reasoning_opened: bool  # whether the prompt ends within the model's reasoning
+    permit: Permit
     created: int = field(default_factory=lambda: int(time.time()))
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -110,7 +117,8 @@ class Conversation:
             generation, shown_special_ids=frozenset(special.values()), constraint=constraint
         )
         generation = params.with_prompt(generation, prompt.token_ids, model.info, "messages")
-        return cls(request, model, generation, tools, opened)
+        (generation,) = params.admitted([generation], context, _bound_of(request))
+        return cls(request, model, generation, tools, opened, context.permit)
 
     @property
     def request_id(self) -> str:
@@ -134,20 +142,25 @@ class Conversation:
     async def deltas(self) -> AsyncGenerator[AnswerEvent, None]:
         """Runs the request. Closing the generator aborts it."""
         choices = [_Choice(self, index) for index in range(self.n)]
-        async with aclosing(
-            generate(self.generation, self.model.engine, self.model.tokenizer)
-        ) as deltas:
-            async for delta in deltas:
-                match delta:
-                    case ChoiceDelta():
-                        self.completion_tokens += len(delta.token_ids)
-                        if (answer := choices[delta.choice].add(delta)) is not None:
-                            yield answer
-                    case Started(cached_tokens):
-                        self.cached_tokens = cached_tokens
-                        yield delta
-                    case PromptLogprobs():
-                        yield delta
+        used = 0
+        try:
+            async with aclosing(
+                generate(self.generation, self.model.engine, self.model.tokenizer)
+            ) as deltas:
+                async for delta in deltas:
+                    match delta:
+                        case ChoiceDelta():
+                            self.completion_tokens += len(delta.token_ids)
+                            if (answer := choices[delta.choice].add(delta)) is not None:
+                                yield answer
+                        case Started(cached_tokens):
+                            self.cached_tokens = cached_tokens
+                            used = len(self.generation.prompt_token_ids)
+                            yield delta
+                        case PromptLogprobs():
+                            yield delta
+        finally:
+            self.permit.settle(used + self.completion_tokens)
 
     def new_parser(self, choice: int) -> OutputParser | None:
         """What reads a choice's text; None where all of it is content."""
@@ -253,12 +266,13 @@ async def prompt_of(
     return ChatPrompt(ids, await model.decode(ids, "messages"))
 
 
+def _bound_of(request: pb.CreateChatCompletionRequest) -> str:
+    """The field that bounds the answer, or ""."""
+    return next((name for name in _BOUNDS if request.HasField(name)), "")
+
+
 def _max_tokens(request: pb.CreateChatCompletionRequest) -> int | None:
-    given = {
-        getattr(request, name)
-        for name in ("max_completion_tokens", "max_tokens")
-        if request.HasField(name)
-    }
+    given = {getattr(request, name) for name in _BOUNDS if request.HasField(name)}
     if len(given) == 2:
         raise invalid("max_tokens", "max_tokens and max_completion_tokens contradict each other")
     return next(iter(given), None)

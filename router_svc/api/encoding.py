@@ -61,18 +61,26 @@ async def encode(
     for start in range(0, len(sources), _TEXTS_A_JOB):
         job = sources[start : start + _TEXTS_A_JOB]
         inputs += await model.run(partial(_made, job, model))
+    context.permit.reserve(_num_tokens(inputs))
     vectors: list[Sequence[float]] = []
-    for batch in _batches(inputs):
-        call = EncoderRequest(
-            task=task,
-            request_id=context.request_id,
-            priority=request.priority,
-            tenant=context.tenant,
-            traceparent=context.traceparent,
-            timeout=params.seconds_left(context),
-        )
-        vectors += await model.engine.embed(call, batch)
-    return Encoded(vectors, sum(len(one.token_ids) for one in inputs))
+    try:
+        for batch in _batches(inputs):
+            call = EncoderRequest(
+                task=task,
+                request_id=context.request_id,
+                priority=request.priority,
+                tenant=context.tenant,
+                traceparent=context.traceparent,
+                timeout=params.seconds_left(context),
+            )
+            vectors += await model.engine.embed(call, batch)
+    finally:
+        context.permit.settle(_num_tokens(inputs[: len(vectors)]))
+    return Encoded(vectors, _num_tokens(inputs))
+
+
+def _num_tokens(inputs: Sequence[EncoderInput]) -> int:
+    return sum(len(one.token_ids) for one in inputs)
 
 
 def _made(sources: Sequence[Source], model: ServedModel) -> list[EncoderInput]:

@@ -149,6 +149,23 @@ def with_prompt(
     )
 
 
+def admitted(
+    generations: Sequence[GenerationRequest], context: CallContext, param: str
+) -> list[GenerationRequest]:
+    """The generations of a call, their tokens set aside, with the time that is left for them.
+
+    `param` is the field that bounds the answers, if there is one. Raises ApiError if the tenant's
+    limit or the deadline says no.
+    """
+    timeout = seconds_left(context)
+    context.permit.reserve(
+        sum(len(each.prompt_token_ids) for each in generations),
+        sum(each.n * (each.max_tokens or 0) for each in generations),
+        param=param,
+    )
+    return [replace(each, timeout=timeout) for each in generations]
+
+
 def _sampling_of(request: GenerationMessage, info: EngineInfo) -> Sampling:
     """Sampling parameters; absent ones stay None. Raises ApiError for a bias on no token."""
     for token_id in request.logit_bias:
