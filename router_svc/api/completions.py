@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
+from router_svc.api.best_of import Likelihoods, num_samples
 from router_svc.api.completion_prompts import completion_prompts, infill_end_ids
 from router_svc.choice_text import prompt_offsets
 from router_svc.errors import invalid
@@ -39,18 +39,6 @@ _MAX_CHOICES = 2048  # prompts times n
 
 
 @dataclass(slots=True)
-class _Likelihood:
-    """How likely a choice's tokens are, for best_of."""
-
-    logprob: float = 0.0
-    num_tokens: int = 0
-
-    @property
-    def mean(self) -> float:
-        return self.logprob / max(1, self.num_tokens)
-
-
-@dataclass(slots=True)
 class _Completion:
     """One request on its way through: a generation per prompt, and what adds up to the usage."""
 
@@ -63,7 +51,7 @@ class _Completion:
     created: int = field(default_factory=lambda: int(time.time()))
     cached_tokens: int = 0
     completion_tokens: int = 0
-    likelihoods: dict[int, _Likelihood] = field(default_factory=lambda: defaultdict(_Likelihood))
+    likelihoods: Likelihoods = field(default_factory=Likelihoods)
 
     @property
     def n(self) -> int:
@@ -98,7 +86,7 @@ async def create(
 ) -> pb.CreateCompletionResponse:
     """The whole answer: the chunks of the stream, joined per choice."""
     params.check_stream_options(request)
-    completion = await _prepare(request, model, context)
+    completion = await _prepare(request, model, context, streamed=False)
     joined: dict[int, pb.CompletionChoice] = {}
     async with aclosing(_choices(completion)) as parts:
         async for part in parts:
@@ -106,7 +94,9 @@ async def create(
             text = whole.text + part.text
             whole.MergeFrom(part)  # appends tokens and log-probabilities
             whole.text = text
-    answer = completion.chunk(*_best(completion, [joined[index] for index in sorted(joined)]))
+    choices = [joined[index] for index in sorted(joined)]
+    best = completion.likelihoods.best(choices, max(1, request.n), completion.n)
+    answer = completion.chunk(*best)
     answer.usage.CopyFrom(completion.usage)
     return answer
 
@@ -115,11 +105,7 @@ async def stream(
     request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
 ) -> AsyncGenerator[pb.CreateCompletionResponse, None]:
     """The answer in chunks, then the usage if asked for."""
-    if request.best_of > max(1, request.n):
-        raise invalid(
-            "best_of", "the best of several answers is known at their end: not for streams"
-        )
-    completion = await _prepare(request, model, context)
+    completion = await _prepare(request, model, context, streamed=True)
     options = request.stream_options
     async with aclosing(_choices(completion)) as parts:
         async for part in parts:
@@ -134,7 +120,11 @@ async def stream(
 
 
 async def _prepare(
-    request: pb.CreateCompletionRequest, model: ServedModel, context: CallContext
+    request: pb.CreateCompletionRequest,
+    model: ServedModel,
+    context: CallContext,
+    *,
+    streamed: bool,
 ) -> _Completion:
     max_tokens = request.max_tokens if request.HasField("max_tokens") else _DEFAULT_MAX_TOKENS
     if max_tokens == 0 and not request.echo:
@@ -152,7 +142,7 @@ async def _prepare(
         prompt_logprobs=prompt_logprobs,
     )
     common = await params.with_bad_words(common, request, model)
-    samples = _samples(request, common.n)
+    samples = num_samples(request, common.n, streamed=streamed)
     common = replace(
         common,
         n=samples,
@@ -183,35 +173,6 @@ async def _prepare(
         ]
     generations = params.admitted(generations, context, "max_tokens")
     return _Completion(request, model, common.request_id, prompts, generations, context.permit)
-
-
-def _samples(request: pb.CreateCompletionRequest, n: int) -> int:
-    """Answers to sample for each prompt. Raises ApiError if fewer than are to be returned."""
-    if not request.HasField("best_of"):
-        return n
-    if request.best_of < n:
-        raise invalid("best_of", f"best_of ({request.best_of}) is below n ({n})")
-    return request.best_of
-
-
-def _best(
-    completion: _Completion, choices: Sequence[pb.CompletionChoice]
-) -> list[pb.CompletionChoice]:
-    """The n choices of each prompt that are likeliest a token, the likeliest first."""
-    n, samples = max(1, completion.request.n), completion.n
-    if n == samples:
-        return list(choices)
-    best: list[pb.CompletionChoice] = []
-    for first in range(0, len(choices), samples):
-        ranked = sorted(
-            choices[first : first + samples],
-            key=lambda choice: completion.likelihoods[choice.index].mean,
-            reverse=True,
-        )
-        for choice in ranked[:n]:
-            choice.index = len(best)
-            best.append(choice)
-    return best
 
 
 async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoice, None]:
@@ -333,10 +294,8 @@ def _part(
         choice.finish_reason = pb.FINISH_REASON_LENGTH
         return choice if delta.finish_reason is not None else None
     completion.completion_tokens += len(delta.token_ids)
-    if delta.logprobs:
-        likelihood = completion.likelihoods[choice.index]
-        likelihood.logprob += sum(entry.logprob for entry in delta.logprobs)
-        likelihood.num_tokens += len(delta.logprobs)
+    if request.best_of:
+        completion.likelihoods.add(choice.index, delta.logprobs)
     choice.text = delta.text
     if request.HasField("logprobs") and delta.logprobs:
         shift = len(completion.prompts[prompt_index].text) if request.echo else 0
