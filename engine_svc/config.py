@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from octavo.tls import ServerTls, TlsError
+
 from engine_svc.speculation.config import parse_speculative_config
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ class ServiceConfig:
     listen: str
     shutdown_timeout: float
     stall_timeout: float
+    tls: ServerTls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,14 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             listen=params["listen"],
             shutdown_timeout=params["shutdown_timeout"],
             stall_timeout=params["stall_timeout"],
+            tls=_tls(params),
         ),
         requests=RequestPolicy(max_logprobs=params["max_logprobs"], seed=params["seed"]),
     )
+
+
+def _tls(params: Mapping[str, Any]) -> ServerTls | None:
+    try:
+        return ServerTls.of(params)
+    except TlsError as error:
+        raise ConfigError(str(error)) from error

@@ -3,101 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
 import sys
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import uvloop
 from octavo.cache_dir import default_cache_dir
-from octavo.flags import engine_args, engine_options, process_options
+from octavo.flags import engine_args, engine_options, process_args, process_options
 
+from router_svc.assembly import say_ready, start_router
 from router_svc.bench.command import bench
-from router_svc.edge import EDGE_FLAGS, Edge
-from router_svc.fleet.directory import Directory
+from router_svc.flags import engine_tls_options, router_options
 from router_svc.fleet.discovery import TargetError, parse_source
-from router_svc.fleet.fleet import Fleet
-from router_svc.fleet.policies import POLICIES
 from router_svc.launcher import EngineExitedError, EngineProcesses
 from router_svc.model_store import (
     DEFAULT_MODEL,
     ModelNotFoundError,
     resolve_model,
 )
-from router_svc.output_formats import OutputFormats
-from router_svc.served_model import ServedModel
-from router_svc.server import Router, RouterConfig
-from router_svc.text.chat_template import ChatTemplate
-from router_svc.text.template_errors import TemplateLoadError
-from router_svc.text.tokenizer import Tokenizer
-from router_svc.text.tokenizer_parts import TokenizerError
+from router_svc.processes.supervisor import Supervisor, WorkerExitedError
+from router_svc.processes.worker import run_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
 
     from router_svc.engine_info import EngineInfo
-    from router_svc.fleet.discovery import Source
-
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
-
-_ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--host", {"default": "127.0.0.1", "help": "Address to listen on; 0.0.0.0 is all."}),
-    ("--port", {"type": click.IntRange(0, 65535), "default": 8000, "help": "HTTP port."}),
-    ("--grpc-port", {"type": click.IntRange(0, 65535), "default": 50051, "help": "gRPC port."}),
-    (
-        "--chat-template",
-        {
-            "type": click.Path(exists=True, dir_okay=False, path_type=Path),
-            "help": "Jinja file to use instead of the model's own chat template.",
-        },
-    ),
-    (
-        "--routing-policy",
-        {
-            "type": click.Choice(list(POLICIES)),
-            "default": "prefix_aware",
-            "help": "Which of several engines gets a request: the one that is soonest done with "
-            "it, what it has cached considered or not, or each in turn.",
-        },
-    ),
-    (
-        "--tool-call-parser",
-        {
-            "help": "How the model writes calls of tools: hermes, llama3_json, mistral, pythonic, "
-            "deepseek_v3, or none to refuse tools. Default: as its chat template shows.",
-        },
-    ),
-    (
-        "--reasoning-parser",
-        {
-            "help": "How the model writes its reasoning: deepseek_r1, qwen3, mistral, or none to "
-            "leave it in the text. Default: as its chat template shows.",
-        },
-    ),
-    (
-        "--max-body-bytes",
-        {
-            "type": click.IntRange(1024, 1 << 30),
-            "default": 32 << 20,
-            "help": "Largest request body, over HTTP and gRPC.",
-        },
-    ),
-    *EDGE_FLAGS,
-)
-
-
-def _router_options(command: _Command) -> _Command:
-    for name, settings in reversed(_ROUTER_FLAGS):
-        envvar = "OCTAVO_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
-        shown = {"envvar": envvar, "show_envvar": True, "show_default": "default" in settings}
-        command = click.option(name, **shown, **settings)(command)
-    return command
+    from router_svc.server import Router
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -117,7 +54,7 @@ def main() -> None:
     show_envvar=True,
     help="Engines behind the router, each with the whole model and its share of the cores.",
 )
-@_router_options
+@router_options
 @engine_options
 def serve(model: str, **params: Any) -> None:
     """Serves MODEL: a router, and an engine as its child.
@@ -126,6 +63,8 @@ def serve(model: str, **params: Any) -> None:
     a small model that is fetched from PyPI.
     """
     _log_to_stderr()
+    if params["worker_fd"] is not None:
+        sys.exit(uvloop.run(_until_signalled(run_worker(params["worker_fd"], params))))
     path = _resolve(model)
     params["served_model_name"] = params["served_model_name"] or (model,)
     sys.exit(uvloop.run(_until_signalled(_serve(path, params))))
@@ -139,9 +78,7 @@ def engine(model: str, **params: Any) -> None:
     """Runs one engine alone, for routers on this or other machines."""
     path = _resolve(model)
     params["served_model_name"] = params["served_model_name"] or (model,)
-    args = [*engine_args(params), "--listen", params["listen"]]
-    if params["exit_with_parent"] is not None:
-        args.append(f"--exit-with-parent={params['exit_with_parent']}")
+    args = [*engine_args(params), *process_args(params)]
     os.execv(sys.executable, [sys.executable, "-m", "engine_svc", str(path), *args])
 
 
@@ -167,16 +104,20 @@ def engine(model: str, **params: Any) -> None:
     show_envvar=True,
     help="Seconds that running requests get to finish after SIGTERM.",
 )
-@_router_options
+@engine_tls_options
+@router_options
 def router(model: tuple[str, ...], targets: tuple[str, ...], **params: Any) -> None:
     """Runs a router alone, in front of engines that serve MODEL, or several models."""
     _log_to_stderr()
+    if params["worker_fd"] is not None:
+        sys.exit(uvloop.run(_until_signalled(run_worker(params["worker_fd"], params))))
     paths = [_resolve(each) for each in model or (DEFAULT_MODEL,)]
     try:
-        sources = [parse_source(target) for target in targets]
+        for target in targets:
+            parse_source(target)
     except TargetError as error:
         raise click.ClickException(f"--engines {error}") from error
-    sys.exit(uvloop.run(_until_signalled(_route(paths, sources, params))))
+    sys.exit(uvloop.run(_until_signalled(_route(paths, targets, params))))
 
 
 main.add_command(bench)
@@ -221,17 +162,16 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
 
         def on_ready(target: str, info: EngineInfo) -> None:
             if engines.mark_ready(target):
-                _say_ready(info, params, time.monotonic() - started)
+                say_ready(info, params, time.monotonic() - started)
 
-        sources = [parse_source(target) for target in engines.targets]
-        router = await _router(stack, [path], sources, params, on_ready)
-        running = asyncio.create_task(router.run())
+        front = await _front(stack, [path], engines.targets, params, on_ready)
+        running = asyncio.create_task(front.run())
         lost = asyncio.create_task(engines.failed())
         await asyncio.wait((running, lost), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             lost.cancel()
-            return 0
-        router.stop()
+            return _exit_code(running)
+        front.stop()
         await running
         try:
             await lost
@@ -241,7 +181,7 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
     return 0
 
 
-async def _route(paths: Sequence[Path], sources: Sequence[Source], params: dict[str, Any]) -> int:
+async def _route(paths: Sequence[Path], targets: Sequence[str], params: dict[str, Any]) -> int:
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         waiting = True
@@ -249,87 +189,40 @@ async def _route(paths: Sequence[Path], sources: Sequence[Source], params: dict[
         def on_ready(_: str, info: EngineInfo) -> None:
             nonlocal waiting
             if waiting:
-                _say_ready(info, params, time.monotonic() - started)
+                say_ready(info, params, time.monotonic() - started)
             waiting = False
 
         click.echo("Waiting for an engine …", err=True)
-        router = await _router(stack, paths, sources, params, on_ready)
-        await router.run()
-    return 0
+        front = await _front(stack, paths, targets, params, on_ready)
+        running = asyncio.create_task(front.run())
+        await asyncio.wait((running,))
+        return _exit_code(running)
 
 
-async def _router(
+async def _front(
     stack: AsyncExitStack,
     paths: Sequence[Path],
-    sources: Sequence[Source],
+    targets: Sequence[str],
     params: dict[str, Any],
     on_ready: Callable[[str, EngineInfo], None],
-) -> Router:
-    edge = Edge.of(params)
-    models = [await asyncio.to_thread(_load_model, path, params, on_ready) for path in paths]
-    config = RouterConfig(
-        host=params["host"],
-        port=params["port"],
-        grpc_port=params["grpc_port"],
-        max_body_bytes=params["max_body_bytes"],
-        shutdown_timeout=params["shutdown_timeout"],
-        edge=edge,
-    )
-    router = Router(config, models)
-    stack.push_async_callback(router.close)
+) -> Router | Supervisor:
+    """What serves: this process, or workers of it."""
+    if params["workers"] == 1:
+        sources = [parse_source(target) for target in targets]
+        return await start_router(stack, paths, sources, params, on_ready)
+    supervisor = Supervisor(paths, targets, params, on_ready)
+    stack.push_async_callback(supervisor.close)
     try:
-        await router.start()
+        await supervisor.start()
     except OSError as error:
         raise click.ClickException(str(error)) from error
-    directory = Directory(sources, {model.tokenizer.sha256: model.engine for model in models})
-    directory.start()
-    for model in models:
-        stack.push_async_callback(model.engine.close)
-    stack.push_async_callback(directory.close)
-    # What is loaded stays for good; the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    return router
+    return supervisor
 
 
-def _load_model(
-    path: Path, params: dict[str, Any], on_ready: Callable[[str, EngineInfo], None]
-) -> ServedModel:
-    """The text side of a model, over a fleet that has no engines yet."""
+def _exit_code(ended: asyncio.Task[None]) -> int:
     try:
-        tokenizer = Tokenizer.load(path)
-        template = ChatTemplate.load(path, tokenizer, override=params["chat_template"])
-        formats = OutputFormats.choose(
-            template,
-            tool_parser=params["tool_call_parser"],
-            reasoning_parser=params["reasoning_parser"],
-        )
-    except (TokenizerError, TemplateLoadError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-    fleet = Fleet(tokenizer.sha256, policy=params["routing_policy"], on_ready=on_ready)
-    return ServedModel(fleet, tokenizer, template, formats)
-
-
-def _say_ready(info: EngineInfo, params: dict[str, Any], seconds: float) -> None:
-    host = "127.0.0.1" if params["host"] == "0.0.0.0" else params["host"]
-    http = f"http://{host}:{params['port']}"
-    key = ""
-    if params["api_key"] or params["api_key_file"]:
-        key = " -H 'Authorization: Bearer YOUR_KEY'"
-    question = "What is the capital of Japan?"
-    if info.generates:
-        route = "/v1/chat/completions"
-        wanted = f'"messages": [{{"role": "user", "content": "{question}"}}], "temperature": 0'
-    elif info.embedding_size:
-        route, wanted = "/v1/embeddings", f'"input": "{question}"'
-    else:
-        route, wanted = "/v1/score", f'"text_1": "{question}", "text_2": "Tokyo."'
-    body = f'{{"model": "{info.served_names[0]}", {wanted}}}'
-    lines = [
-        f"Ready in {seconds:.1f} s: {info.served_names[0]}",
-        f"  HTTP  {http}/v1   (OpenAI API; {http}/openapi.json)",
-        f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1)",
-        "Try it:",
-        f"  curl {http}{route}{key} -H 'Content-Type: application/json' -d '{body}'",
-    ]
-    click.echo("\n".join(lines), err=True)
+        ended.result()
+    except WorkerExitedError as error:
+        click.echo(f"octavo: {error}", err=True)
+        return error.exit_code or 1
+    return 0

@@ -28,6 +28,7 @@ from router_svc.engine_messages import (
     to_generate_request,
     to_prompt_logprobs,
 )
+from router_svc.engine_tls import Dialer, explain_failure
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.request_stream import RequestStream
 
@@ -75,12 +76,15 @@ class EngineChannel:
         target: str,
         tokenizer_sha256: str,
         *,
+        dialer: Dialer | None = None,
         check: Callable[[EngineInfo], None] | None = None,
         on_ready: Callable[[EngineInfo], None] | None = None,
         on_load: Callable[[], None] | None = None,
         follow: Callable[[grpc.aio.Channel], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.target = target
+        self._dialer = dialer or Dialer()
+        self._complaint: str | None = None  # what was last logged of why there is no connection
         self.load = EngineLoad()
         self.draining = False
         self.ready_since = 0.0  # time.monotonic()
@@ -181,8 +185,9 @@ class EngineChannel:
     async def _stay_connected(self) -> None:
         failures = 0
         while True:
+            refusal: grpc.aio.AioRpcError | None = None
             try:
-                async with grpc.aio.insecure_channel(self.target, _CHANNEL_OPTIONS) as channel:
+                async with self._dialer.channel(self.target, _CHANNEL_OPTIONS) as channel:
                     self._channel = channel
                     self.info = await self._load_info(channel)
                     failures = 0
@@ -191,6 +196,7 @@ class EngineChannel:
             except grpc.aio.AioRpcError as error:
                 if failures == 0 and self.info is not None:
                     log.warning("engine %s lost: %s", self.target, error.details())
+                refusal = error
             except EngineMismatchError as error:
                 log.error("engine %s is not used: %s", self.target, error)
             except EngineSilentError as error:
@@ -202,8 +208,18 @@ class EngineChannel:
                 self._outbox = None
                 self._connected = False
                 self.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
+            await self._explain(refusal)
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
             failures += 1
+
+    async def _explain(self, refusal: grpc.aio.AioRpcError | None) -> None:
+        """Says once what waiting will not mend."""
+        complaint = None
+        if refusal is not None:
+            complaint = await explain_failure(self._dialer, self.target, refusal)
+        if complaint is not None and complaint != self._complaint:
+            log.error("engine %s cannot be used: %s", self.target, complaint)
+        self._complaint = complaint
 
     async def _load_info(self, channel: grpc.aio.Channel) -> EngineInfo:
         stub = engine_pb2_grpc.EngineStub(channel)

@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from octavo.flags import without_process_variables
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -74,13 +76,19 @@ class EngineProcess:
                 # Ctrl-C reaches the router alone, which drains before it ends the engine.
                 start_new_session=True,
                 # Clients' keys are the router's alone.
-                env={name: text for name, text in os.environ.items() if name != "OCTAVO_API_KEY"},
+                env=_engine_environment(),
             )  # fmt: skip
             exit_code = await self._process.wait()
             if not self.was_ready:
                 raise EngineExitedError(exit_code)
             log.error("the engine exited with code %d; starting it again", exit_code)
             await asyncio.sleep(_RESTART_SECONDS)
+
+
+def _engine_environment() -> dict[str, str]:
+    environment = without_process_variables(os.environ)
+    environment.pop("OCTAVO_API_KEY", None)
+    return environment
 
 
 class EngineProcesses:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router_svc.errors import ApiError, ErrorKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from prometheus_client import Metric
+    from collections.abc import Iterator
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+# The metrics of all processes behind one port.
+Summing = Callable[[], Awaitable[Iterable[Metric]]]
 
 _DURATIONS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _ROUTING = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
@@ -129,9 +131,9 @@ class _Families:
         return self._families
 
 
-def merged_exposition(registry: CollectorRegistry, engines: Iterable[bytes]) -> bytes:
+def merged_exposition(own: Iterable[Metric], engines: Iterable[bytes]) -> bytes:
     """The router's metrics and those of its engines, each family once, in the text format."""
-    families: dict[str, Metric] = {family.name: family for family in registry.collect()}
+    families: dict[str, Metric] = {family.name: family for family in own}
     for text in engines:
         for family in text_string_to_metric_families(text.decode()):
             if known := families.get(family.name):

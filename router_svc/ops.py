@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from router_svc.fleet.metrics import IN_FLIGHT
 from router_svc.metrics import CONTENT_TYPE, merged_exposition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from prometheus_client import CollectorRegistry
     from starlette.requests import Request
 
     from router_svc.fleet.fleet import Fleet
+    from router_svc.metrics import Summing
 
 
 class Readiness(Protocol):
@@ -27,10 +28,11 @@ class Readiness(Protocol):
     def ready(self) -> bool: ...
 
 
-def ops_routes(
-    router: Readiness, fleets: Sequence[Fleet], registry: CollectorRegistry
-) -> list[Route]:
-    """The routes; none needs a key or a body."""
+def ops_routes(router: Readiness, fleets: Sequence[Fleet], summing: Summing) -> list[Route]:
+    """The routes; none needs a key or a body.
+
+    Readiness is this process's own; what `summing` gives is of all that share its ports.
+    """
 
     async def health(_: Request) -> Response:
         if router.ready:
@@ -44,12 +46,14 @@ def ops_routes(
         return JSONResponse({"version": version("octavo")})
 
     async def load(_: Request) -> Response:
-        return JSONResponse({"requests_in_flight": sum(fleet.num_in_flight for fleet in fleets)})
+        families = [family for family in await summing() if family.name == IN_FLIGHT]
+        values = [sample.value for family in families for sample in family.samples]
+        return JSONResponse({"requests_in_flight": int(sum(values))})
 
     async def metrics(_: Request) -> Response:
-        answers = await asyncio.gather(*(fleet.metrics() for fleet in fleets))
+        families, *answers = await asyncio.gather(summing(), *(fleet.metrics() for fleet in fleets))
         expositions = [text for texts in answers for text in texts]
-        text = await asyncio.to_thread(merged_exposition, registry, expositions)
+        text = await asyncio.to_thread(merged_exposition, families, expositions)
         return Response(text, media_type=CONTENT_TYPE)
 
     return [

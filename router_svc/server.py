@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
@@ -19,8 +18,8 @@ from grpc_reflection.v1alpha import reflection
 from router_svc.admission.http import AdmitRequest
 from router_svc.admission.rpc import AdmitCall
 from router_svc.auth.rpc import KeyInterceptor
+from router_svc.drain import HttpServer, RefuseLateRequests, shutting_down
 from router_svc.edge import Edge
-from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.metrics import FleetCollector
 from router_svc.http.app import build_app
 from router_svc.http.exchange import HttpSettings
@@ -31,10 +30,13 @@ from router_svc.ops import ops_routes
 from router_svc.services import public_services
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from octavo.tls import ServerTls
+    from prometheus_client import Metric
     from starlette.applications import Starlette
 
+    from router_svc.metrics import Summing
     from router_svc.served_model import ServedModel
 
 log = logging.getLogger(__name__)
@@ -44,17 +46,20 @@ _POLL_SECONDS = 0.05
 _LAST_SECONDS = 1.0  # for what has ended to reach its client
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=2048, reuse_port=shared)
     except OSError as error:
         raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    """Where the router listens and what it accepts. Sizes are in bytes, durations in seconds."""
+    """Where the router listens and what it accepts. Sizes are in bytes, durations in seconds.
+
+    `shares_ports`: other processes of the same user may listen on them too.
+    """
 
     host: str
     port: int
@@ -62,21 +67,19 @@ class RouterConfig:
     max_body_bytes: int
     shutdown_timeout: float
     edge: Edge = field(default_factory=Edge)
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers: the router decides when to stop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    tls: ServerTls | None = None
+    shares_ports: bool = False
 
 
 class Router:
     """Serves models until told to stop; a drain finishes what has begun."""
 
-    def __init__(self, config: RouterConfig, models: Sequence[ServedModel]) -> None:
+    def __init__(
+        self, config: RouterConfig, models: Sequence[ServedModel], summing: Summing | None = None
+    ) -> None:
+        """`summing`: where /metrics has the router's part from, if not from this process alone."""
         self._config = config
+        self._summing = summing or self._own_families
         self._fleets = [model.engine for model in models]
         self._metrics = RouterMetrics()
         self._metrics.registry.register(FleetCollector(self._fleets))
@@ -86,7 +89,7 @@ class Router:
         self._draining = False
         self._drain_begun = asyncio.Event()
         self._socket: socket.socket | None = None
-        self._http: _Uvicorn | None = None
+        self._http: HttpServer | None = None
         self.app: Starlette | None = None
         self._grpc: grpc.aio.Server | None = None
 
@@ -95,9 +98,17 @@ class Router:
         """Whether a request for any of the models would be served now."""
         return not self._draining and all(fleet.ready for fleet in self._fleets)
 
+    def families(self) -> list[Metric]:
+        """This process's metrics."""
+        return list(self._metrics.registry.collect())
+
+    async def _own_families(self) -> Iterable[Metric]:
+        return self.families()
+
     async def start(self) -> None:
         """Listens on both ports. Raises OSError when one is taken."""
-        self._socket = _listen(self._config.host, self._config.port)
+        config = self._config
+        self._socket = _listen(config.host, config.port, shared=config.shares_ports)
         if self._config.edge.keyring is None and self._config.host not in _LOOPBACK:
             log.warning("whoever reaches %s may use this server: no --api-key", self._config.host)
         self._grpc = await self._start_grpc()
@@ -106,15 +117,17 @@ class Router:
             settings=HttpSettings(
                 body_cap=self._config.max_body_bytes, body_seconds=self._config.edge.body_timeout
             ),
-            extra_routes=ops_routes(self, self._fleets, self._metrics.registry),
+            extra_routes=ops_routes(self, self._fleets, self._summing),
             cors=self._config.edge.cors,
             middleware=[
+                RefuseLateRequests.middleware(lambda: self._draining),
                 *self._config.edge.middleware(),
                 AdmitRequest.middleware(self._admission),
             ],
             on_answer=self._metrics.count_answer,
         )
-        self._http = _Uvicorn(
+        tls = config.tls
+        self._http = HttpServer(
             uvicorn.Config(
                 self.app,
                 loop="none",
@@ -125,8 +138,10 @@ class Router:
                 log_config=None,
                 log_level="warning",
                 server_header=False,
-                timeout_graceful_shutdown=int(self._config.shutdown_timeout + 2 * _LAST_SECONDS),
-            )
+                timeout_graceful_shutdown=int(_LAST_SECONDS),
+                ssl_context_factory=None if tls is None else lambda *_: tls.http_context(),
+            ),
+            drain_seconds=config.shutdown_timeout + _LAST_SECONDS,
         )
 
     async def close(self) -> None:
@@ -174,7 +189,7 @@ class Router:
 
     def _end_streams(self) -> None:
         for fleet in self._fleets:
-            fleet.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the server is shutting down"))
+            fleet.fail_all(shutting_down())
 
     async def _drain_grpc(self) -> None:
         """Refuses new calls and waits for those of the API; who watches health does not count."""
@@ -201,7 +216,7 @@ class Router:
                 # Clients that ping every ten seconds during a silent prefill are welcome.
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(self._config.shares_ports)),
             ],
         )
         for service in self._services:
@@ -211,9 +226,13 @@ class Router:
         reflection.enable_server_reflection(
             (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
-        address = f"{self._config.host}:{self._config.grpc_port}"
+        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
+        address = f"{host}:{self._config.grpc_port}"
         try:
-            server.add_insecure_port(address)
+            if self._config.tls is None:
+                server.add_insecure_port(address)
+            else:
+                server.add_secure_port(address, self._config.tls.grpc_credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address} for gRPC") from error
         await server.start()

@@ -138,7 +138,11 @@ class EngineServer:
         """
         address = self._service.listen
         try:
-            port = self._server.add_insecure_port(address)
+            if self._service.tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                credentials = self._service.tls.grpc_credentials()
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise AddressInUseError(f"cannot listen on {address}") from error
         self.engine.start()

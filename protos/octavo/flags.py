@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from octavo.tls import SERVER_TLS_FLAGS
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _MAX_TOKENS = 1 << 24  # no served context or step comes near it, and sums stay far from overflow
@@ -226,6 +228,7 @@ _PROCESS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": "Where to serve gRPC: host:port or unix:/path.",
         },
     ),
+    *SERVER_TLS_FLAGS,
     (
         "--exit-with-parent",
         {
@@ -268,8 +271,29 @@ def engine_args(params: Mapping[str, Any]) -> list[str]:
     Keys are click's parameter names; absent and None values are left out, and so are keys that are
     not the engine's.
     """
+    return _arguments(_ENGINE_FLAGS, params)
+
+
+def process_args(params: Mapping[str, Any]) -> list[str]:
+    """The same for the flags of `process_options`."""
+    return _arguments(_PROCESS_FLAGS, params)
+
+
+def without_process_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment for an engine that is told by arguments where it listens and how.
+
+    The variables of those flags may be meant for the process that starts it, which has some of the
+    same names.
+    """
+    names = {_environment_name(declaration) for declaration, _ in _PROCESS_FLAGS}
+    return {name: text for name, text in environment.items() if name not in names}
+
+
+def _arguments(
+    flags: tuple[tuple[str, dict[str, Any]], ...], params: Mapping[str, Any]
+) -> list[str]:
     arguments: list[str] = []
-    for declaration, settings in _ENGINE_FLAGS:
+    for declaration, settings in flags:
         option = click.Option([declaration], **_keywords(declaration, settings))
         value = params.get(option.name or "")
         if value is None:

@@ -13,6 +13,8 @@ import grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
+from router_svc.engine_tls import Dialer, explain_failure
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -31,7 +33,13 @@ class Directory:
     With one fleet an engine goes straight to it, which finds out by itself whether it fits.
     """
 
-    def __init__(self, sources: Sequence[Source], fleets: Mapping[str, Fleet]) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        fleets: Mapping[str, Fleet],
+        dialer: Dialer | None = None,
+    ) -> None:
+        self._dialer = dialer or Dialer()
         self._sources = sources
         self._fleets = fleets
         self._found: dict[int, frozenset[str]] = {}
@@ -81,9 +89,10 @@ class Directory:
     async def _assign(self, target: str) -> None:
         """Asks an engine for its model until it answers."""
         refused = False
+        complaint: str | None = None
         while True:
             try:
-                async with grpc.aio.insecure_channel(target) as channel:
+                async with self._dialer.channel(target) as channel:
                     stub = engine_pb2_grpc.EngineStub(channel)
                     info = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=_ASK_SECONDS)
                 fleet = self._fleets.get(info.tokenizer_sha256)
@@ -99,4 +108,7 @@ class Directory:
                 refused = True  # another model may come to the same address
             except grpc.aio.AioRpcError as error:
                 log.debug("engine %s does not answer yet: %s", target, error.details())
+                last, complaint = complaint, await explain_failure(self._dialer, target, error)
+                if complaint is not None and complaint != last:
+                    log.error("engine %s cannot be used: %s", target, complaint)
             await asyncio.sleep(_PAUSE_SECONDS)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from router_svc.encoder_types import EncoderInput, EncoderRequest
     from router_svc.engine_info import EngineInfo
+    from router_svc.engine_tls import Dialer
     from router_svc.fleet.member import Attempt
     from router_svc.fleet.policies import Ranked
     from router_svc.generation_types import GenerationRequest
@@ -44,10 +45,12 @@ class Fleet:
         tokenizer_sha256: str,
         *,
         policy: str = "prefix_aware",
+        dialer: Dialer | None = None,
         on_ready: Callable[[str, EngineInfo], None] | None = None,
     ) -> None:
         self._tokenizer_sha256 = tokenizer_sha256
         self.policy = policy
+        self._dialer = dialer
         self._wants_prefixes = asyncio.Event()
         self._on_ready = on_ready
         self._members: dict[str, Member] = {}
@@ -86,6 +89,7 @@ class Fleet:
         channel = EngineChannel(
             target,
             self._tokenizer_sha256,
+            dialer=self._dialer,
             check=self._check,
             on_ready=lambda info: self._say_ready(target, info),
             on_load=lambda: self._move_from(member),

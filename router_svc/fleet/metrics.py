@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from router_svc.fleet.fleet import Fleet
 
+IN_FLIGHT = "octavo_router_engine_requests_in_flight"
 _STATES = ("closed", "open", "half_open")
 
 
@@ -31,7 +32,7 @@ class FleetCollector(Collector):
             labels=["target"],
         )
         in_flight = GaugeMetricFamily(
-            "octavo_router_engine_requests_in_flight",
+            IN_FLIGHT,
             "Requests that were sent to an engine and have not ended.",
             labels=["target"],
         )

@@ -38,6 +38,18 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_size = 0  # bytes received of it, parsed or not
         self._headers_size = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._drains = False
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the answer to an earlier request is under way."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def drain(self) -> None:
+        """Makes the next answer the last one of this connection."""
+        self._drains = True
+        if self.is_answering:
+            self.cycle.keep_alive = False
 
     # uvicorn narrows the argument's type, as TCP has nothing else.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -86,6 +98,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._start_timer(self.rest_seconds, self._on_late_rest)
         super().on_headers_complete()
+        if self._drains:
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         """The request has arrived."""
@@ -106,7 +120,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ApiError) -> None:
         self._stop_timer()
-        if not self._is_answering():
+        if not self.is_answering:
             body = orjson.dumps(error.body())
             lines = [
                 STATUS_LINE[error.http_status],
@@ -118,12 +132,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write(b"".join((*lines, body)))
         self.transport.close()
 
-    def _is_answering(self) -> bool:
-        """Whether the answer to an earlier request is under way, into which nothing can be put."""
-        return self.cycle is not None and not self.cycle.response_complete
-
     def _on_late_head(self) -> None:
-        if self._is_answering():
+        if self.is_answering:
             self._start_timer(self.head_seconds, self._on_late_head)
         elif self._head_size:
             message = f"The request's headers did not arrive within {self.head_seconds:g} seconds."
@@ -132,7 +142,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _on_late_rest(self) -> None:
-        if self._is_answering():  # the application has a limit of its own
+        if self.is_answering:  # the application has a limit of its own
             self._start_timer(self.rest_seconds, self._on_late_rest)
         else:
             self.transport.close()

@@ -19,7 +19,7 @@ vllm:generation_tokens_total{engine="%d",model_name="m"} 7.0
 
 
 def _text(metrics: RouterMetrics, *engines: bytes) -> str:
-    return merged_exposition(metrics.registry, engines).decode()
+    return merged_exposition(metrics.registry.collect(), engines).decode()
 
 
 def test_each_family_is_declared_once_for_all_engines() -> None:

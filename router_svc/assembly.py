@@ -1,0 +1,140 @@
+"""Puts a router together from its flags."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import click
+from octavo.tls import ServerTls, TlsError
+
+from router_svc.edge import Edge
+from router_svc.engine_tls import Dialer
+from router_svc.fleet.directory import Directory
+from router_svc.fleet.fleet import Fleet
+from router_svc.output_formats import OutputFormats
+from router_svc.served_model import ServedModel
+from router_svc.server import Router, RouterConfig
+from router_svc.text.chat_template import ChatTemplate
+from router_svc.text.template_errors import TemplateLoadError
+from router_svc.text.tokenizer import Tokenizer
+from router_svc.text.tokenizer_parts import TokenizerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AsyncExitStack
+    from pathlib import Path
+
+    from router_svc.engine_info import EngineInfo
+    from router_svc.fleet.discovery import Source
+    from router_svc.metrics import Summing
+
+_REPLACEMENT_SECONDS = 10.0  # for a worker that takes a dead one's place to reach an engine
+
+
+async def start_router(
+    stack: AsyncExitStack,
+    paths: Sequence[Path],
+    sources: Sequence[Source],
+    params: Mapping[str, Any],
+    on_ready: Callable[[str, EngineInfo], None],
+    *,
+    summing: Summing | None = None,
+    replaces: bool = False,
+) -> Router:
+    """A router that listens; `stack` closes it.
+
+    `summing` is given to one of several workers, which share their ports. One that `replaces` a
+    dead worker, while others serve, listens only when it can serve itself. Raises
+    click.ClickException.
+    """
+    edge = Edge.of(params)
+    try:
+        tls, dialer = ServerTls.of(params), Dialer.of(params)
+    except TlsError as error:
+        raise click.ClickException(str(error)) from error
+    models = [
+        await asyncio.to_thread(_load_model, path, params, dialer, on_ready) for path in paths
+    ]
+    config = RouterConfig(
+        host=params["host"],
+        port=params["port"],
+        grpc_port=params["grpc_port"],
+        max_body_bytes=params["max_body_bytes"],
+        shutdown_timeout=params["shutdown_timeout"],
+        edge=edge,
+        tls=tls,
+        shares_ports=summing is not None,
+    )
+    router = Router(config, models, summing)
+    stack.push_async_callback(router.close)
+    fleets = {model.tokenizer.sha256: model.engine for model in models}
+    directory = Directory(sources, fleets, dialer)
+    if replaces:
+        directory.start()
+        waits = (fleet.wait_ready(_REPLACEMENT_SECONDS) for fleet in fleets.values())
+        await asyncio.gather(*waits)
+    try:
+        await router.start()
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    if not replaces:
+        directory.start()
+    for model in models:
+        stack.push_async_callback(model.engine.close)
+    stack.push_async_callback(directory.close)
+    # What is loaded stays for good; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    return router
+
+
+def _load_model(
+    path: Path,
+    params: Mapping[str, Any],
+    dialer: Dialer,
+    on_ready: Callable[[str, EngineInfo], None],
+) -> ServedModel:
+    """The text side of a model, over a fleet that has no engines yet."""
+    try:
+        tokenizer = Tokenizer.load(path)
+        template = ChatTemplate.load(path, tokenizer, override=params["chat_template"])
+        formats = OutputFormats.choose(
+            template,
+            tool_parser=params["tool_call_parser"],
+            reasoning_parser=params["reasoning_parser"],
+        )
+    except (TokenizerError, TemplateLoadError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    fleet = Fleet(
+        tokenizer.sha256, policy=params["routing_policy"], dialer=dialer, on_ready=on_ready
+    )
+    return ServedModel(fleet, tokenizer, template, formats)
+
+
+def say_ready(info: EngineInfo, params: Mapping[str, Any], seconds: float) -> None:
+    """Tells the user on stderr what is served where, and a command that tries it."""
+    host = "127.0.0.1" if params["host"] == "0.0.0.0" else params["host"]
+    scheme = "https" if params["ssl_certfile"] else "http"
+    http = f"{scheme}://{host}:{params['port']}"
+    key = ""
+    if params["api_key"] or params["api_key_file"]:
+        key = " -H 'Authorization: Bearer YOUR_KEY'"
+    question = "What is the capital of Japan?"
+    if info.generates:
+        route = "/v1/chat/completions"
+        wanted = f'"messages": [{{"role": "user", "content": "{question}"}}], "temperature": 0'
+    elif info.embedding_size:
+        route, wanted = "/v1/embeddings", f'"input": "{question}"'
+    else:
+        route, wanted = "/v1/score", f'"text_1": "{question}", "text_2": "Tokyo."'
+    body = f'{{"model": "{info.served_names[0]}", {wanted}}}'
+    lines = [
+        f"Ready in {seconds:.1f} s: {info.served_names[0]}",
+        f"  HTTP  {http}/v1   (OpenAI API; {http}/openapi.json)",
+        f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1)",
+        "Try it:",
+        f"  curl {http}{route}{key} -H 'Content-Type: application/json' -d '{body}'",
+    ]
+    click.echo("\n".join(lines), err=True)

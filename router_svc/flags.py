@@ -1,0 +1,93 @@
+"""Flags of the commands that are a router. Each is also read from OCTAVO_<NAME>."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from octavo.tls import SERVER_TLS_FLAGS
+
+from router_svc.edge import EDGE_FLAGS
+from router_svc.engine_tls import ENGINE_TLS_FLAGS
+from router_svc.fleet.policies import POLICIES
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# One entry per flag: its declaration, then what click.option takes.
+_ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--host", {"default": "127.0.0.1", "help": "Address to listen on; 0.0.0.0 is all."}),
+    ("--port", {"type": click.IntRange(0, 65535), "default": 8000, "help": "HTTP port."}),
+    ("--grpc-port", {"type": click.IntRange(0, 65535), "default": 50051, "help": "gRPC port."}),
+    (
+        "--chat-template",
+        {
+            "type": click.Path(exists=True, dir_okay=False, path_type=Path),
+            "help": "Jinja file to use instead of the model's own chat template.",
+        },
+    ),
+    (
+        "--routing-policy",
+        {
+            "type": click.Choice(list(POLICIES)),
+            "default": "prefix_aware",
+            "help": "Which of several engines gets a request: the one that is soonest done with "
+            "it, what it has cached considered or not, or each in turn.",
+        },
+    ),
+    (
+        "--tool-call-parser",
+        {
+            "help": "How the model writes calls of tools: hermes, llama3_json, mistral, pythonic, "
+            "deepseek_v3, or none to refuse tools. Default: as its chat template shows.",
+        },
+    ),
+    (
+        "--reasoning-parser",
+        {
+            "help": "How the model writes its reasoning: deepseek_r1, qwen3, mistral, or none to "
+            "leave it in the text. Default: as its chat template shows.",
+        },
+    ),
+    (
+        "--max-body-bytes",
+        {
+            "type": click.IntRange(1024, 1 << 30),
+            "default": 32 << 20,
+            "help": "Largest request body, over HTTP and gRPC.",
+        },
+    ),
+    *EDGE_FLAGS,
+    *SERVER_TLS_FLAGS,
+    (
+        "--workers",
+        {
+            "type": click.IntRange(1, 256),
+            "default": 1,
+            "help": "Router processes behind the two ports; see docs/processes.md.",
+        },
+    ),
+    # What a worker is told by, which its parent starts: not for people.
+    ("--worker-fd", {"type": click.IntRange(3), "hidden": True}),
+)
+
+
+def router_options(command: _Command) -> _Command:
+    """Decorates a click command that serves the public API."""
+    return _apply(_ROUTER_FLAGS, command)
+
+
+def engine_tls_options(command: _Command) -> _Command:
+    """Decorates a click command whose engines may be on other machines."""
+    return _apply(ENGINE_TLS_FLAGS, command)
+
+
+def _apply(flags: tuple[tuple[str, dict[str, Any]], ...], command: _Command) -> _Command:
+    for name, settings in reversed(flags):
+        envvar = None
+        if not settings.get("hidden"):
+            envvar = "OCTAVO_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
+        shown = {"envvar": envvar, "show_envvar": True, "show_default": "default" in settings}
+        command = click.option(name, **shown, **settings)(command)
+    return command
