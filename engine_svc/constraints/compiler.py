@@ -40,8 +40,8 @@ MAX_WAITING = 64
 _NUM_THREADS = 2
 _NICE = 10  # below what computes steps
 _MAX_CACHED = 256
-_MAX_CACHED_BYTES = 8 << 20  # of the constraints' texts; compiled, a grammar takes a few times that
-# Of one matcher. A state of the lexer takes 1 to 2 kB.
+_MAX_CACHED_BYTES = 2 << 20  # of the constraints' texts; compiled, one takes up to 100 times that
+# Of one matcher, which takes 6 MB with so many.
 _MAX_LEXER_STATES = 50_000
 _MAX_STEP_FUEL = 100_000  # about 7 ms of work for a mask
 
