@@ -59,11 +59,25 @@ bench-quality: $(VENV)/.test ## Perplexity and agreement of each precision; the 
 bench-cpu: $(VENV)/.test ## Octavo and its peers side by side (docs/benchmarks-cpu.md); results in bench/.
 	$(BIN)/python -m tests.bench.cpu --peers $(PEERS) $(BENCH_ARGS)
 
-system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus.
+# RUNLEVEL=1: services that come along are not started.
+APT := RUNLEVEL=1 apt-get install -y -qq --no-install-recommends
+
+system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus and nginx.
 	apt-get update -qq
-	command -v g++ >/dev/null || apt-get install -y -qq --no-install-recommends g++
-	command -v node >/dev/null || apt-get install -y -qq --no-install-recommends nodejs npm
-	command -v promtool >/dev/null || RUNLEVEL=1 apt-get install -y -qq --no-install-recommends prometheus
+	command -v g++ >/dev/null || $(APT) g++
+	command -v node >/dev/null || $(APT) nodejs npm
+	command -v promtool >/dev/null || $(APT) prometheus
+	command -v nginx >/dev/null || $(APT) nginx-light
+	command -v javac >/dev/null || $(APT) default-jdk-headless
+	command -v grpc_cpp_plugin >/dev/null || \
+		$(APT) pkg-config protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
+# Without …-protobuf-1-5-dev an older package is taken, with which programs build but do not run.
+	command -v protoc-gen-go-grpc >/dev/null || \
+		$(APT) golang-go protobuf-compiler protoc-gen-go-grpc protoc-gen-go-1-5 golang-google-grpc-dev \
+		golang-google-protobuf-dev golang-google-genproto-dev golang-github-golang-protobuf-1-5-dev
+	command -v grpc_java_plugin >/dev/null || \
+		$(APT) protobuf-compiler protobuf-compiler-grpc-java-plugin libgrpc-java libprotobuf-java libnetty-java \
+		libperfmark-java libguava-java libgoogle-common-protos-java libgeronimo-annotation-1.3-spec-java
 
 clean: ## Forget the environment and everything built.
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache
