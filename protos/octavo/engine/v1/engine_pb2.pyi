@@ -192,7 +192,7 @@ Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 @_typing.final
 class SamplingParams(_message.Message):
     """How a token is picked from the model's distribution. Absent is neutral, and not the same as zero.
-    The order is: logit bias, penalties, minimum length, temperature, top-k, top-p, min-p.
+    The order is: allowed ids, logit bias, penalties, minimum length, bad words, temperature, top-k, top-p, min-p.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
