@@ -85,6 +85,8 @@ class Router:
         self._metrics.registry.register(FleetCollector(self._fleets))
         self._services = public_services(Models(models), self._metrics)
         self._admission = config.edge.admission(self._metrics.count_rejection)
+        for fleet in self._fleets:
+            fleet.on_routed = self._metrics.observe_routing
         self._health = health.aio.HealthServicer()
         self._draining = False
         self._drain_begun = asyncio.Event()

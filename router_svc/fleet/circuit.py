@@ -57,6 +57,10 @@ class Circuit:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if self._trying else self._pause
         self._trying = False
 
+    def gave_up(self) -> None:
+        """A request's time was over: it may have been too short, or the engine too slow."""
+        self._trying = False
+
     def reset(self) -> None:
         """The engine is a new process."""
         self.succeeded()

@@ -12,6 +12,7 @@ outage does not become a storm.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from router_svc.generation_types import (
     EngineEvent,
     EngineFinish,
     EnginePromptLogprobs,
+    EngineStream,
     GenerationRequest,
     ResumedChoice,
 )
@@ -31,12 +33,18 @@ from router_svc.generation_types import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from router_svc.generation_types import EngineStream
-
 log = logging.getLogger(__name__)
 
 # A request whose engines are lost one after another may be what kills them.
 MAX_LOST_ENGINES = 3
+
+
+class AttemptStream(EngineStream, Protocol):
+    """The events of one attempt."""
+
+    def fail(self, error: ApiError) -> None:
+        """Ends it with an error, whatever the engine does, once what came before was read."""
+        ...
 
 
 class Placement(Protocol):
@@ -48,7 +56,7 @@ class Placement(Protocol):
         ...
 
     @property
-    def stream(self) -> EngineStream:
+    def stream(self) -> AttemptStream:
         """The attempt's events."""
         ...
 
@@ -109,21 +117,38 @@ class FailoverStream:
     async def __aiter__(self) -> AsyncIterator[EngineEvent]:
         refused: frozenset[str] = frozenset()
         attempt, failure = 0, None
-        while not self._cancelled:
-            placement = self._placement = await self._place(attempt, refused, failure)
-            attempt += 1
-            try:
-                async for event in placement.stream:
-                    if (news := self._take(event)) is not None:
-                        yield news
-                    if all(choice.finished for choice in self._choices):
-                        self._end(None)
-                        return
-                self._end(None)
-                return  # the pipeline says what an early end means
-            except ApiError as error:
-                self._end(error)
-                refused, failure = self._after(error, placement.engine, refused), error
+        timer = self._start_timer()
+        try:
+            while not self._cancelled:
+                placement = self._placement = await self._place(attempt, refused, failure)
+                attempt += 1
+                try:
+                    async for event in placement.stream:
+                        if (news := self._take(event)) is not None:
+                            yield news
+                        if all(choice.finished for choice in self._choices):
+                            self._end(None)
+                            return
+                    self._end(None)
+                    return  # the pipeline says what an early end means
+                except ApiError as error:
+                    self._end(error)
+                    refused, failure = self._after(error, placement.engine, refused), error
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _start_timer(self) -> asyncio.TimerHandle | None:
+        if self._deadline is None:
+            return None
+        left = max(0.0, self._deadline - time.monotonic())
+        return asyncio.get_running_loop().call_later(left, self._expire)
+
+    def _expire(self) -> None:
+        """Ends the attempt at the deadline: an engine that hangs would not do it."""
+        if self._placement is not None:
+            self._placement.stream.cancel()
+            self._placement.stream.fail(ApiError(ErrorKind.DEADLINE_EXCEEDED))
 
     @property
     def _has_output(self) -> bool:
@@ -136,6 +161,8 @@ class FailoverStream:
         try:
             return await self._placer.place(request, refused, resumes=self._has_output)
         except ApiError as nobody:
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                raise ApiError(ErrorKind.DEADLINE_EXCEEDED) from nobody
             # That there is no other engine says less than why the last one did not do.
             raise (failure or nobody) from nobody
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import grpc
@@ -58,6 +60,7 @@ class Fleet:
         self._turn = 0
         self._info: EngineInfo | None = None
         self._closed: ApiError | None = None
+        self.on_routed: Callable[[float], None] = lambda _seconds: None
         self.num_retries = 0
         self.num_failovers = 0
 
@@ -147,6 +150,7 @@ class Fleet:
     ) -> Attempt:
         """See `failover.Placer`."""
         loop = asyncio.get_running_loop()
+        asked_at = time.perf_counter()
         patience = RESUME_SECONDS if resumes else 0.0
         if request.timeout is not None:
             patience = min(patience, request.timeout)
@@ -162,7 +166,9 @@ class Fleet:
                     self.num_failovers += resumes
                     self.num_retries += not resumes
                 best = ranking[0].candidate
-                return self._members[best.engine].submit(request, best.cached_tokens, hashes)
+                attempt = self._members[best.engine].submit(request, best.cached_tokens, hashes)
+                self.on_routed(time.perf_counter() - asked_at)
+                return attempt
             if loop.time() >= deadline:
                 raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
             # One that came back is as good as another.
@@ -204,18 +210,32 @@ class Fleet:
     async def embed(
         self, request: EncoderRequest, inputs: Iterable[EncoderInput]
     ) -> list[Sequence[float]]:
-        """One vector an input, in their order; sent again if its engine is lost."""
+        """One vector an input, in their order.
+
+        Sent again if its engine is lost, and to another if it is full, all before the deadline.
+        """
         self._budget.earn()
         inputs = list(inputs)
+        loop = asyncio.get_running_loop()
+        deadline = None if request.timeout is None else loop.time() + request.timeout
+        full: set[str] = set()
+        refusal: ApiError | None = None
         while True:
             there = [m for m in self._members.values() if m.may_serve and m.circuit.allows]
+            there = [member for member in there if member.name not in full]
             if not there:
-                raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
+                raise refusal or ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
             self._turn += 1
             member = min(there, key=lambda each: each.channel.num_in_flight)
+            if deadline is not None:
+                request = replace(request, timeout=max(0.0, deadline - loop.time()))
             try:
                 vectors = await member.channel.embed(request, inputs)
             except ApiError as error:
+                if error.kind is ErrorKind.RATE_LIMITED:
+                    full.add(member.name)
+                    refusal = error
+                    continue
                 if error.kind is not ErrorKind.UNAVAILABLE or not self._budget.spend():
                     raise
                 member.circuit.failed()

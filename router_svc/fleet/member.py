@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from router_svc.engine_channel import EngineChannel
     from router_svc.engine_info import EngineLoad
     from router_svc.errors import ApiError
-    from router_svc.generation_types import EngineStream, GenerationRequest
+    from router_svc.fleet.failover import AttemptStream
+    from router_svc.generation_types import GenerationRequest
 
 # A report may have been under way when a request was sent: what it does not know of yet counts
 # beside it for so long.
@@ -83,7 +84,7 @@ class Member:
 class Attempt:
     """See `failover.Placement`."""
 
-    def __init__(self, member: Member, stream: EngineStream) -> None:
+    def __init__(self, member: Member, stream: AttemptStream) -> None:
         self._member = member
         self.stream = stream
 
@@ -96,5 +97,7 @@ class Attempt:
         """Counts for or against the engine."""
         if error is not None and error.kind in _TO_BLAME and error.code != "draining":
             self._member.circuit.failed()
+        elif error is not None and error.kind is ErrorKind.DEADLINE_EXCEEDED:
+            self._member.circuit.gave_up()
         else:
             self._member.circuit.succeeded()

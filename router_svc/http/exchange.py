@@ -14,6 +14,7 @@ from router_svc.admission.permit import Permit
 from router_svc.call_context import CallContext
 from router_svc.http import headers
 from router_svc.http.body import ClientDisconnectedError, read_object
+from router_svc.http.deadline import until
 from router_svc.http.sse import send_events
 
 _T = TypeVar("_T")
@@ -65,7 +66,7 @@ class Exchange:
 
     async def reply(self, call: Coroutine[Any, Any, _T], encode: Callable[[_T], Any]) -> None:
         """Awaits the handler's answer and sends it; a client that goes away cancels the handler."""
-        answer = await self._unless_disconnected(call)
+        answer = await self._unless_disconnected(self._in_time(call))
         await send_json(self._send, 200, orjson.dumps(encode(answer)))
 
     async def stream(
@@ -86,8 +87,13 @@ class Exchange:
                 event_key=event_key,
                 ping_seconds=self._settings.ping_seconds,
                 request_id=self.context.request_id,
+                deadline=self.context.deadline,
             )
         )
+
+    async def _in_time(self, call: Coroutine[Any, Any, _T]) -> _T:
+        async with until(self.context.deadline):
+            return await call
 
     async def _unless_disconnected(self, work: Coroutine[Any, Any, _T]) -> _T:
         task = asyncio.create_task(work)

@@ -13,6 +13,7 @@ import orjson
 from starlette.types import Send
 
 from router_svc.errors import ApiError, ErrorKind
+from router_svc.http.deadline import until
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ async def send_events(
     event_key: str,
     ping_seconds: float,
     request_id: str,
+    deadline: float | None = None,
 ) -> None:
     """Sends each item as an event and `end`, if it is not empty, after the last.
 
@@ -42,13 +44,14 @@ async def send_events(
     error is named "error", under the key too.
 
     Nothing is sent before the first item, so an error until then is raised to the caller; a later
-    one becomes the last event.
+    one becomes the last event. `deadline` is the time.monotonic() instant of such an error.
     """
     last = _frame(end.encode()) if end else b""
     frame_of = _named_frame(event_key) if event_key else _plain_frame
     try:
         try:
-            first = frame_of(encode(await anext(items)))
+            async with until(deadline):
+                first = frame_of(encode(await anext(items)))
         except StopAsyncIteration:
             first = b""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -56,12 +59,13 @@ async def send_events(
         await body.write(first)
         pings = asyncio.create_task(body.ping_when_silent(ping_seconds))
         try:
-            async for item in items:
-                frame = frame_of(encode(item))
-                # Streams that got a token from the same step all write in the loop's next round,
-                # one right after another: a client with several of them wakes up once.
-                await asyncio.sleep(0)
-                await body.write(frame)
+            async with until(deadline):
+                async for item in items:
+                    frame = frame_of(encode(item))
+                    # Streams that got a token from the same step all write in the loop's next
+                    # round, one right after another: a client with several of them wakes up once.
+                    await asyncio.sleep(0)
+                    await body.write(frame)
         except ApiError as error:
             last = frame_of(_event_of(error, event_key))
         except Exception:
