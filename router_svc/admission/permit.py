@@ -60,7 +60,7 @@ class Permit:
             return
         if wait := bucket.wait_for(1):
             self._on_rejected("requests_per_minute")
-            raise _too_many(f"This key may send {bucket.limit} requests a minute.", wait)
+            raise _too_many(f"This key may send {bucket.limit} request(s) a minute.", wait)
         bucket.take(1)
 
     def __enter__(self) -> Permit:
@@ -128,7 +128,7 @@ class Permit:
             self._on_rejected("concurrent_requests")
             raise ApiError(
                 ErrorKind.RATE_LIMITED,
-                f"This key may have {account.concurrent_requests} requests at once.",
+                f"This key may have {account.concurrent_requests} request(s) at once.",
                 code=_CODE,
             )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from router_svc.admission.limits import Limits
 from router_svc.auth.keyring import KeyRing
 from router_svc.auth.keys import ApiKeys, KeyFormatError, read_key_file
 from router_svc.errors import ApiError, ErrorKind
@@ -86,6 +87,26 @@ def test_a_file_has_keys_by_tenant(tmp_path: Path) -> None:
     assert limits == {}
 
 
+def test_a_file_has_limits_of_tenants(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(
+        "tenants:\n"
+        "  acme:\n"
+        "    keys: [sk-one]\n"
+        "    limits: {requests_per_minute: 60, tokens_per_minute: 100000}\n"
+        "  beta: {keys: [sk-two]}\n"
+        "  default: {keys: [], limits: {concurrent_requests: 8}}\n"
+    )
+
+    keyring = KeyRing(["sk-flag"], path)
+
+    assert keyring.keys.authenticate(bearer("sk-two")) == "beta"
+    assert keyring.limits == {
+        "acme": Limits(requests_per_minute=60, tokens_per_minute=100_000),
+        "default": Limits(concurrent_requests=8),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -95,6 +116,11 @@ def test_a_file_has_keys_by_tenant(tmp_path: Path) -> None:
         ("tenants:", "names to lists"),
         (f"tenants: {{acme: {SECRET}}}", "acme must have a list of strings"),
         ("tenants: {acme: [12345]}", "acme must have a list of strings"),
+        ("tenants: {acme: {keys: sk-a}}", "acme must have a list of strings"),
+        ("tenants: {acme: {limits: {}}}", "acme must have keys, and may have limits"),
+        (f"tenants: {{acme: {{keys: [{SECRET}], limit: 1}}}}", "acme must have keys, and may"),
+        (f"tenants: {{acme: {{keys: [{SECRET}], limits: 5}}}}", "acme: limits map some of"),
+        ("tenants: {acme: {keys: [], limits: {tokens_per_minute: 0}}}", "a whole number above 0"),
         (f"tenants: {{1: [{SECRET}]}}", "a string; put it in quotes"),
         (f"tenants: {{a b: [{SECRET}]}}", "'a b' cannot be a tenant's name"),
         ("tenants: {acme: ['']}", "empty, too long or has other"),
