@@ -22,7 +22,7 @@ serve: $(VENV)/.serve ## Serve MODEL (default: a small model from PyPI) on ports
 	$(BIN)/octavo serve $(MODEL) $(SERVE_ARGS)
 
 test: $(VENV)/.test ## Install what the tests need and run them all.
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TEST_ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" GOMP_SPINCOUNT=1000 $(BIN)/python -m pytest $(TEST_ARGS)
 
 fuzz: $(VENV)/.test ## Thousands of valid and invalid bodies to every operation; reports in build/fuzz.
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
