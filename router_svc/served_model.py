@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from octavo import grammars
 
 from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.text.chat_template import ChatTemplate, TemplateError, encode_chat
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from router_svc.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
+
+_NUM_TEXT_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class ServedModel:
         self.tokenizer = tokenizer
         self.formats = formats
         self._template = template
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
+        self._threads = _text_threads()
 
     @property
     def info(self) -> EngineInfo:
@@ -137,3 +142,16 @@ class ServedModel:
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, on a thread for text."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _text_threads() -> ThreadPoolExecutor:
+    """Threads with stacks for the deepest grammar that the limits allow."""
+    threads = ThreadPoolExecutor(max_workers=_NUM_TEXT_THREADS, thread_name_prefix="text")
+    previous = threading.stack_size(grammars.STACK_BYTES)
+    try:
+        # Threads are made when work comes and none is idle: each of these waits for the others.
+        started = threading.Barrier(_NUM_TEXT_THREADS)
+        wait([threads.submit(started.wait) for _ in range(_NUM_TEXT_THREADS)])
+    finally:
+        threading.stack_size(previous)
+    return threads

@@ -64,7 +64,10 @@ def check_constraint(constraint: Constraint, param: str) -> None:
         raise invalid(param, f"cannot be enforced: {error}") from error
     fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(lark))
     if fault:
-        raise invalid(param, f"cannot be enforced: {grammars.reason(fault)}")
+        raise invalid(
+            param,
+            f"cannot be enforced: {grammars.explain(fault, constraint.kind, constraint.text)}",
+        )
 
 
 def _structured_outputs(wanted: pb.StructuredOutputs) -> Constraint:
