@@ -76,9 +76,11 @@ def run_campaign(server: RunningServer, campaign: Campaign) -> Outcome:
         shares = [share for i in range(cores) if (share := list(paths[i::cores]))]
     SCRATCH.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(cores) as pool:
-        reports = list(pool.map(lambda share: _fuzz(server, campaign, share), shares))
+        oks = list(pool.map(lambda share: _fuzz(server, campaign, share), shares))
 
-    problems = [report for report in reports if report]
+    problems = [
+        f"failures with {' '.join(share)}" for share, ok in zip(shares, oks, strict=True) if not ok
+    ]
     if server.process.poll() is not None:
         return Outcome([*problems, "the server exited"], Counter())
     if engine_of(server).pid != engine:
@@ -95,8 +97,8 @@ def run_campaign(server: RunningServer, campaign: Campaign) -> Outcome:
     return Outcome(problems, answers)
 
 
-def _fuzz(server: RunningServer, campaign: Campaign, paths: Sequence[str]) -> str:
-    """Fuzzes some paths and prints a line; the report if anything was found."""
+def _fuzz(server: RunningServer, campaign: Campaign, paths: Sequence[str]) -> bool:
+    """Fuzzes some paths and prints a line, and the report if anything was found."""
     phases = "coverage,fuzzing" if campaign.coverage else "fuzzing"
     command = [str(client_python("schemathesis")), "-m", "schemathesis.cli", "run"]
     command += [f"{server.url}/openapi.json", f"--phases={phases}"]
@@ -109,9 +111,10 @@ def _fuzz(server: RunningServer, campaign: Campaign, paths: Sequence[str]) -> st
     result = subprocess.run(
         command, cwd=SCRATCH, env=os.environ | hooks, capture_output=True, text=True, check=False
     )
-    verdict = "FAILED" if result.returncode else "ok"
-    print(f"{' '.join(paths):32} {verdict}, {time.monotonic() - begin:.0f} s", flush=True)
-    return result.stdout + result.stderr if result.returncode else ""
+    passed = result.returncode == 0
+    verdict = "ok" if passed else f"FAILED\n{result.stdout}{result.stderr}\n"
+    print(f"{' '.join(paths):32} {time.monotonic() - begin:.0f} s: {verdict}", flush=True)
+    return passed
 
 
 def _answers(server: RunningServer) -> Counter[tuple[str, int]]:

@@ -84,7 +84,7 @@ def one_error_shape(ctx: CheckContext, response: schemathesis.Response, case: Ca
     assert response.headers["content-type"] == ["application/json"], response.headers
     assert response.headers["x-request-id"], "an answer without x-request-id"
     _conform(case, ERROR, response.text)
-    for internal in ("Traceback", ".py", "0x"):
+    for internal in ("Traceback (most", '.py"', "object at 0x"):  # a request may well say "0x"
         assert internal not in response.json()["error"]["message"], response.text
 
 
