@@ -33,7 +33,7 @@ from router_svc.errors import ApiError, ErrorKind
 from router_svc.request_stream import RequestStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from router_svc.encoder_types import EncoderInput, EncoderRequest
     from router_svc.generation_types import GenerationRequest
@@ -282,12 +282,17 @@ class EngineChannel:
 
     async def _run_session(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
         outbox: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
+        call = engine_pb2_grpc.EngineStub(channel).Session()
 
-        async def frames() -> AsyncIterator[pb.SessionRequest]:
-            while True:
-                yield await outbox.get()
+        async def write() -> None:
+            try:
+                while True:
+                    await call.write(await outbox.get())
+            finally:
+                call.cancel()  # which ends the reader too
 
-        call = engine_pb2_grpc.EngineStub(channel).Session(frames())
+        # Not a request iterator: grpc leaves its task and generator behind when a call breaks.
+        writer = asyncio.create_task(write())
         self._outbox = outbox
         self._admit(info)
         try:
@@ -296,6 +301,8 @@ class EngineChannel:
                 for event in message.events:
                     self._dispatch(event)
         finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
             call.cancel()
 
     async def _follow_health(self, channel: grpc.aio.Channel) -> None:

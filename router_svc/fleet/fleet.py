@@ -56,6 +56,7 @@ class Fleet:
         self._wants_prefixes = asyncio.Event()
         self._on_ready = on_ready
         self._members: dict[str, Member] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._budget = RetryBudget()
         self._turn = 0
         self._info: EngineInfo | None = None
@@ -106,9 +107,13 @@ class Fleet:
         channel.start()
 
     def remove(self, target: str) -> None:
-        """Sends an engine nothing more; it finishes what it has."""
-        if (member := self._members.get(target)) is not None:
+        """Sends an engine nothing more, and forgets it once it has finished what it has."""
+        member = self._members.get(target)
+        if member is not None and not member.leaving:
             member.leaving = True
+            task = asyncio.create_task(self._forget(member))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
 
     async def wait_ready(self, seconds: float) -> EngineInfo | None:
         """What the engines say of the model once one is ready, or None after `seconds`."""
@@ -121,14 +126,16 @@ class Fleet:
 
     async def metrics(self) -> list[bytes]:
         """The Prometheus metrics of each engine that answers, in the order of `members`."""
+        members = self.members
         answers = await asyncio.gather(
-            *(member.channel.metrics() for member in self._members.values()),
-            return_exceptions=True,
+            *(member.channel.metrics() for member in members), return_exceptions=True
         )
         expositions = []
-        for member, answer in zip(self._members.values(), answers, strict=True):
+        for member, answer in zip(members, answers, strict=True):
             if isinstance(answer, grpc.aio.AioRpcError):
                 log.warning("no metrics from engine %s: %s", member.name, answer.details())
+                expositions.append(b"")
+            elif isinstance(answer, asyncio.CancelledError):  # by the channel, as it closed
                 expositions.append(b"")
             elif isinstance(answer, BaseException):
                 raise answer
@@ -249,6 +256,13 @@ class Fleet:
         self._closed = error
         for member in self._members.values():
             member.channel.fail_all(error)
+
+    async def _forget(self, member: Member) -> None:
+        while member.leaving and member.channel.num_in_flight:  # noqa: ASYNC110 -- it may come back
+            await asyncio.sleep(_POLL_SECONDS)
+        if member.leaving and self._members.get(member.name) is member:
+            del self._members[member.name]
+            await member.channel.close()
 
     def _say_ready(self, target: str, info: EngineInfo) -> None:
         self._members[target].circuit.reset()
