@@ -7,6 +7,7 @@ about, `Dialer.explain` shakes hands once more by itself and finds out what is w
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,20 +87,20 @@ class Dialer:
             private_key=material.key,
             certificate_chain=material.cert_chain,
         )
-        if self._name is not None:
-            options = [*options, ("grpc.ssl_target_name_override", self._name)]
+        name = self._name or ("localhost" if target.startswith("unix:") else None)
+        if name is not None:
+            options = [*options, ("grpc.ssl_target_name_override", name)]
         return grpc.aio.secure_channel(target, credentials, options)
 
     async def explain(self, target: str) -> str | None:
         """What keeps this router from an engine if it is authentication, in words for a log."""
         try:
-            async with asyncio.timeout(_EXPLAIN_SECONDS):
-                return await self._explain(target)
-        except (OSError, ValueError, TimeoutError):
+            return await asyncio.to_thread(self._explain, target)
+        except (OSError, ValueError):
             return None  # not there, or it has nothing against us
 
-    async def _explain(self, target: str) -> str | None:
-        context = ssl.create_default_context()
+    def _explain(self, target: str) -> str | None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["h2"])
         if self._files is None:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -108,31 +109,25 @@ class Dialer:
                 self._files.paths.load_into(context)
             except TlsError as error:
                 return str(error)
-        try:
-            reader, writer = await self._connect(target, context)
-        except ssl.SSLError as error:
-            return None if self._files is None else _of_handshake(error)
-        try:
-            if self._files is None:
-                return "it wants TLS: give --engine-ssl-ca-certs"
-            await reader.read(1)  # by TLS 1.3 the engine looks at certificates after the handshake
-        except ssl.SSLError as error:
-            return f"it refuses this router's certificate: {_reason(error)}"
-        finally:
-            writer.transport.abort()
+        connection, name = _connect(target)
+        with connection:
+            try:
+                secure = context.wrap_socket(connection, server_hostname=self._name or name)
+            except ssl.SSLError as error:
+                return None if self._files is None else _of_handshake(error)
+            with secure:
+                if self._files is None:
+                    return "it wants TLS: give --engine-ssl-ca-certs"
+                # By TLS 1.3 the engine looks at our certificate after the handshake, and gRPC then
+                # closes without a word where it would begin to talk.
+                if secure.recv(1) == b"":
+                    return self._of_close()
         return None
 
-    async def _connect(
-        self, target: str, context: ssl.SSLContext
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if target.startswith("unix:"):
-            path, name = target.removeprefix("unix:"), self._name or "localhost"
-            return await asyncio.open_unix_connection(path, ssl=context, server_hostname=name)
-        host, _, port = target.rpartition(":")
-        host = host.strip("[]")
-        return await asyncio.open_connection(
-            host, int(port), ssl=context, server_hostname=self._name or host
-        )
+    def _of_close(self) -> str:
+        if self._files is None or self._files.paths.certfile is None:
+            return "it wants this router to show a certificate: give --engine-ssl-certfile"
+        return f"it refuses this router's certificate, {self._files.paths.certfile}"
 
 
 async def explain_failure(dialer: Dialer, target: str, error: grpc.aio.AioRpcError) -> str | None:
@@ -143,6 +138,22 @@ async def explain_failure(dialer: Dialer, target: str, error: grpc.aio.AioRpcErr
     elif error.code() is grpc.StatusCode.UNAVAILABLE:
         fault = await dialer.explain(target)
     return None if fault is None else f"authentication failed: {fault}"
+
+
+def _connect(target: str) -> tuple[socket.socket, str]:
+    """A connection, and the name that it is to."""
+    if target.startswith("unix:"):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_EXPLAIN_SECONDS)
+        try:
+            connection.connect(target.removeprefix("unix:"))
+        except OSError:
+            connection.close()
+            raise
+        return connection, "localhost"
+    host, _, port = target.rpartition(":")
+    host = host.strip("[]")
+    return socket.create_connection((host, int(port)), _EXPLAIN_SECONDS), host
 
 
 def _of_handshake(error: ssl.SSLError) -> str:

@@ -10,6 +10,7 @@ replaces them one after the other is served with the old ones until the last is 
 
 from __future__ import annotations
 
+import errno
 import logging
 import ssl
 import threading
@@ -205,7 +206,7 @@ class ServerTls:
 
         return grpc.dynamic_ssl_server_credentials(
             _configuration(material),
-            follow,
+            follow,  # type: ignore[arg-type] # its published types lack the None for no change
             require_client_authentication=self.requirement is ssl.CERT_REQUIRED,
         )
 
@@ -222,6 +223,8 @@ class ServerTls:
 
 
 def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    assert material.key is not None, "a server has a certificate"
+    assert material.cert_chain is not None
     return grpc.ssl_server_certificate_configuration(
         [(material.key, material.cert_chain)], root_certificates=material.authorities
     )
@@ -244,12 +247,12 @@ def _names(paths: TlsPaths) -> str:
 
 
 def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted, and there is nobody to ask for its password")
+    reason = "the key is encrypted, and there is nobody to ask for its password"
+    raise PermissionError(errno.EACCES, reason)
 
 
 def _reason(error: OSError) -> str:
     """In words: OpenSSL's are constants, such as KEY_VALUES_MISMATCH."""
     if isinstance(error, ssl.SSLError):
-        reason = error.reason or (str(error.args[-1]) if error.args else "not usable")
-        return reason.replace("_", " ").lower() if reason.isupper() else reason
+        return (error.reason or "no PEM file").replace("_", " ").lower()
     return error.strerror or str(error)
