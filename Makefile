@@ -8,13 +8,14 @@ PEERS ?= bench/peers
 BENCH_ARGS ?=
 QUALITY_ARGS ?=
 FUZZ_ARGS ?=
+CHAOS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test fuzz check format proto proto-base bench bench-quality bench-cpu system-deps clean
+.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -26,6 +27,9 @@ test: $(VENV)/.test ## Install what the tests need and run them all.
 
 fuzz: $(VENV)/.test ## Thousands of valid and invalid bodies to every operation; reports in build/fuzz.
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+chaos: $(VENV)/.test ## Kills, freezes and cuts engines and routers under load, and keeps the books.
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 check: $(VENV)/.test ## Format, lint, types, import rules, contracts, generated files.
 	$(BIN)/ruff format --check .

@@ -1,0 +1,223 @@
+"""A run: the right answers first, then load and faults together, then peace and the books."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.chaos.client import Client, Delivery, ask, draw_delivery
+from tests.chaos.faults import FaultLog, Faults
+from tests.chaos.ledger import Ledger
+from tests.chaos.processes import Cluster, Router, Samples, total
+from tests.chaos.requests import Wanted, bad_inputs, catalogue
+
+# 48 blocks of 16 tokens: about five of the longer requests, so that more of them preempt.
+SMALL_POOL = ("--num-gpu-blocks-override", "48", "--max-model-len", "704")
+_SETTLE_SECONDS = 30.0
+_REPORT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much. The run ends when both numbers are reached, or the time is up."""
+
+    seed: int
+    num_requests: int
+    num_faults: int
+    seconds: float
+    num_clients: int = 10
+    num_different: int = 150
+    weights: dict[str, int] | None = None
+    pause: tuple[float, float] = (0.5, 3.0)
+    think: float = 0.3  # longest pause of a client between two requests, in seconds
+
+
+@dataclass
+class Report:
+    """What came of it."""
+
+    ledger: Ledger
+    faults: FaultLog
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """The one line."""
+        return (
+            f"{self.ledger.sent:,} requests, {self.faults.count} faults, "
+            f"{len(self.ledger.lost)} lost, {len(self.ledger.altered)} altered"
+        )
+
+    @property
+    def everything(self) -> list[str]:
+        """All that is wrong."""
+        ledger = self.ledger
+        return [
+            *(f"LOST {each}" for each in ledger.lost),
+            *(f"ALTERED {each}" for each in ledger.altered),
+            *(f"NO FAULT EXCUSES {each}" for each in ledger.unexcused),
+            *(f"FAULT {each}" for each in self.faults.problems),
+            *self.problems,
+        ]
+
+
+async def run(model: Path, scratch: Path, plan: Plan) -> Report:
+    """One run over its own processes, which it ends."""
+    began = time.monotonic()
+    wanted = [*catalogue(plan.seed, plan.num_different), *bad_inputs()]
+    solo = await _solo_answers(model, scratch, wanted)
+    print(f"  {len(solo)} solo answers after {time.monotonic() - began:.0f} s", flush=True)
+    cluster = Cluster(model, scratch, num_engines=3, num_routers=2, args=SMALL_POOL)
+    ledger = Ledger()
+    client = Client(cluster.routers, solo, ledger)
+    try:
+        await cluster.start()
+        faults = await _storm(cluster, client, wanted, ledger, plan)
+        report = Report(ledger, faults.log)
+        report.problems += await _check_books(cluster, ledger)
+    finally:
+        await client.close()
+        await cluster.stop()
+    report.seconds = time.monotonic() - began
+    return report
+
+
+async def _solo_answers(model: Path, scratch: Path, wanted: list[Wanted]) -> dict[str, Any]:
+    """Each request's answer from an engine that has nothing else to do."""
+    cluster = Cluster(model, scratch / "solo", num_engines=1, num_routers=1, args=SMALL_POOL)
+    (scratch / "solo").mkdir(parents=True)
+    try:
+        await cluster.start()
+        async with httpx.AsyncClient(timeout=60) as http:
+            url = cluster.routers[0].url
+            solo = {one.name: await ask(http, url, one, Delivery(), "solo") for one in wanted}
+            wrong = [one.name for one in wanted if one.bad != ("error" in solo[one.name])]
+            if wrong:
+                raise RuntimeError(f"bad inputs that are answered, or others refused: {wrong}")
+            return solo
+    finally:
+        await cluster.stop()
+
+
+async def _storm(
+    cluster: Cluster, client: Client, wanted: list[Wanted], ledger: Ledger, plan: Plan
+) -> Faults:
+    rng = random.Random(plan.seed)
+    good = [one for one in wanted if not one.bad]
+    bad = [one for one in wanted if one.bad]
+    heavy = [one for one in good if one.kind == "long"]
+    stop = asyncio.Event()
+
+    async def burst(size: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(size):
+                own = random.Random(rng.random())
+                group.create_task(client.send(heavy[number % len(heavy)], Delivery(), own))
+
+    async def load(own: random.Random) -> None:
+        while not stop.is_set():
+            one = own.choice(bad) if own.random() < 0.04 else own.choice(good)
+            await client.send(one, draw_delivery(own), own)
+            await asyncio.sleep(own.random() * plan.think)
+
+    # The faults have their own chance: how many requests there are changes none of them.
+    chance = random.Random(plan.seed + 1)
+    faults = Faults(cluster, chance, burst, ledger, weights=plan.weights, pause=plan.pause)
+    clients = [
+        asyncio.create_task(load(random.Random(rng.random()))) for _ in range(plan.num_clients)
+    ]
+    quiet = asyncio.Event()
+    harm = asyncio.create_task(faults.run(quiet))
+    await _until_done(ledger, faults, plan, [*clients, harm])
+    quiet.set()
+    await harm
+    stop.set()
+    await asyncio.gather(*clients)
+    return faults
+
+
+async def _until_done(
+    ledger: Ledger, faults: Faults, plan: Plan, tasks: list[asyncio.Task[None]]
+) -> None:
+    began = told = time.monotonic()
+    while time.monotonic() - began < plan.seconds:
+        if ledger.sent >= plan.num_requests and faults.log.count >= plan.num_faults:
+            return
+        if ended := [task for task in tasks if task.done()]:
+            ended[0].result()  # raises what ended it
+        if time.monotonic() - told > _REPORT_SECONDS:
+            told = time.monotonic()
+            wrong = len(ledger.lost) + len(ledger.altered) + len(ledger.unexcused)
+            wrong += len(faults.log.problems)
+            now = f"{told - began:5.0f} s: {ledger.sent:6,} requests, {faults.log.count:4} faults"
+            print(f"  {now}, {wrong} wrong", flush=True)
+        await asyncio.sleep(0.1)
+
+
+async def _check_books(cluster: Cluster, ledger: Ledger) -> list[str]:
+    """What is not as it was before the storm, and counts that do not add up."""
+    problems = []
+    await cluster.until_ready()
+    for router in cluster.routers:
+        left = await _until_idle(router)
+        problems += [
+            f"{router.name}: {name} is {value:g} at the end" for name, value in left.items()
+        ]
+        for path in ("/health", "/ready", "/live"):
+            if (status := await router.status(path)) != 200:
+                problems.append(f"{router.name}: {path} is {status} at the end")
+        seen = ledger.seen.get(router.process_name, Counter())
+        problems += _uneven(router, await router.samples(), seen)
+    if not ledger.balanced:
+        problems.append("the ledger does not balance")
+    return problems
+
+
+async def _until_idle(router: Router) -> dict[str, float]:
+    """Gauges that are not zero although nothing is sent any more."""
+    names = [f"vllm:{name}" for name in ("num_requests_running", "num_requests_waiting")]
+    names += ["vllm:kv_cache_usage_perc", "octavo_router_requests_in_flight"]
+    names += ["octavo_router_engine_requests_in_flight"]
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        samples = await router.samples()
+        left = {name: value for name in names if (value := total(samples, name)) != 0}
+        if total(samples, "octavo_router_engine_ready") != 3:
+            left["octavo_router_engine_ready"] = total(samples, "octavo_router_engine_ready")
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(0.1)
+
+
+def _uneven(router: Router, samples: Samples, seen: Counter[str]) -> list[str]:
+    """Where a router's count of calls is not what its clients saw of this process."""
+
+    def count(*outcomes: str) -> int:
+        name = "octavo_router_requests_total"
+        return int(sum(total(samples, name, outcome=outcome) for outcome in outcomes))
+
+    pairs = {
+        # Who leaves may have been answered already, on the wire.
+        "answered or cancelled": (count("ok", "cancelled"), seen["ok"] + seen["cancelled"]),
+        "refused": (_num_refused(samples), seen["refused"]),
+        "failed": (count("internal"), 0),
+    }
+    return [
+        f"{router.process_name}: {router_says} calls {what}, its clients saw {clients_say}"
+        for what, (router_says, clients_say) in pairs.items()
+        if router_says != clients_say
+    ]
+
+
+def _num_refused(samples: Samples) -> int:
+    """HTTP answers that blame the client for its request."""
+    name = "octavo_router_http_answers_total"
+    return int(sum(total(samples, name, status=status) for status in ("400", "404", "422")))
