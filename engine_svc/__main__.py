@@ -48,8 +48,8 @@ def main(model_path: Path, **params: Any) -> None:
     started = psutil.Process().create_time()
     printer = StartupPrinter()
     printer.timed("importing", time.time() - started)
-    settings = settings_from(model_path, params)
     try:
+        settings = settings_from(model_path, params)
         load = load_encoder if holds_encoder(model_path) else load_engine
         loaded = load(settings, printer)
     except (ModelError, ConfigError, DoesNotFitError) as error:
