@@ -64,7 +64,7 @@ async def generate(
                         continue
                     if delta.finish_reason is not None:
                         del choices[event.choice]
-                        if isinstance(event, EngineDelta) and choices:
+                        if isinstance(event, EngineDelta):
                             stream.cancel(event.choice)
                     yield delta
                     if not choices:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 log = logging.getLogger(__name__)
+request_log = logging.getLogger("octavo.router.requests")
 
 # A request whose engines are lost one after another may be what kills them.
 MAX_LOST_ENGINES = 3
@@ -101,12 +102,16 @@ class FailoverStream:
         self._started = False
         self._placement: Placement | None = None
         self._cancelled = False
+        self._engines: list[str] = []  # of each attempt
+        self._outcome: str | None = None  # once it has failed
+        self._is_logged = False
         self.num_lost = 0  # engines that were lost under this request
 
     def cancel(self, choice: int | None = None) -> None:
         """Aborts one choice, or the whole request."""
         if choice is None:
             self._cancelled = True
+            self._log_end()
         else:
             self._choices[choice].finished = True
         if self._placement is not None:
@@ -122,6 +127,7 @@ class FailoverStream:
             while not self._cancelled:
                 placement = self._placement = await self._place(attempt, refused, failure)
                 attempt += 1
+                self._engines.append(placement.engine)
                 try:
                     async for event in placement.stream:
                         if (news := self._take(event)) is not None:
@@ -134,6 +140,9 @@ class FailoverStream:
                 except ApiError as error:
                     self._end(error)
                     refused, failure = self._after(error, placement.engine, refused), error
+        except ApiError as error:
+            self._outcome = error.kind.name.lower()
+            raise
         finally:
             if timer is not None:
                 timer.cancel()
@@ -149,6 +158,21 @@ class FailoverStream:
         if self._placement is not None:
             self._placement.stream.cancel()
             self._placement.stream.fail(ApiError(ErrorKind.DEADLINE_EXCEEDED))
+
+    def _log_end(self) -> None:
+        """One line for each request, whatever became of it."""
+        if self._is_logged:
+            return
+        self._is_logged = True
+        finished = all(choice.finished for choice in self._choices)
+        request_log.info(
+            "request_id=%s outcome=%s prompt_tokens=%d completion_tokens=%d engines=%s",
+            self._request.request_id,
+            self._outcome or ("ok" if finished else "cancelled"),
+            len(self._request.prompt_token_ids),
+            sum(len(choice.token_ids) for choice in self._choices),
+            ",".join(self._engines) or "none",
+        )
 
     @property
     def _has_output(self) -> bool:

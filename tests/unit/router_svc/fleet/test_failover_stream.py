@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -240,3 +241,25 @@ async def test_cancelling_the_request_ends_it_without_another_attempt() -> None:
     assert placer.attempts[0].cancelled == [None]
     assert placer.attempts[0].outcome is None
     assert len(placer.attempts) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"),
+    [
+        ([admitted(), delta(0, 10), finish(1)], "outcome=ok prompt_tokens=3 completion_tokens=1"),
+        ([admitted(), delta(0, 10)], "outcome=cancelled prompt_tokens=3 completion_tokens=1"),
+        ([BAD], "outcome=invalid_request prompt_tokens=3 completion_tokens=0"),
+    ],
+)
+async def test_every_request_leaves_one_line_of_its_end(
+    script: list[EngineEvent | ApiError], outcome: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="octavo.router.requests")
+    stream = FailoverStream(request(), ScriptedPlacer(script))
+    with contextlib.suppress(ApiError):
+        _ = [event async for event in stream]
+
+    stream.cancel()  # as the pipeline does at every end
+    stream.cancel()
+
+    assert caplog.messages == [f"request_id=r {outcome} engines=e0"]
