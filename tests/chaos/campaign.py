@@ -20,6 +20,7 @@ from tests.chaos.requests import Wanted, bad_inputs, catalogue
 
 # 48 blocks of 16 tokens: about five of the longer requests, so that more of them preempt.
 SMALL_POOL = ("--num-gpu-blocks-override", "48", "--max-model-len", "704")
+_REQUEST_LINE = "octavo.router.requests: request_id="
 _SETTLE_SECONDS = 30.0
 _REPORT_SECONDS = 15.0
 
@@ -36,6 +37,7 @@ class Plan:
     num_different: int = 150
     weights: dict[str, int] | None = None
     pause: tuple[float, float] = (0.5, 3.0)
+    longest_freeze: float = 12.0
     think: float = 0.3  # longest pause of a client between two requests, in seconds
 
 
@@ -73,16 +75,18 @@ async def run(model: Path, scratch: Path, plan: Plan) -> Report:
     """One run over its own processes, which it ends."""
     began = time.monotonic()
     wanted = [*catalogue(plan.seed, plan.num_different), *bad_inputs()]
-    solo = await _solo_answers(model, scratch, wanted)
-    print(f"  {len(solo)} solo answers after {time.monotonic() - began:.0f} s", flush=True)
     cluster = Cluster(model, scratch, num_engines=3, num_routers=2, args=SMALL_POOL)
     ledger = Ledger()
+    solo: dict[str, Any] = {}
     client = Client(cluster.routers, solo, ledger)
     try:
         await cluster.start()
+        solo |= await _solo_answers(cluster.routers[0], wanted, ledger)
+        print(f"  {len(solo)} solo answers after {time.monotonic() - began:.0f} s", flush=True)
         faults = await _storm(cluster, client, wanted, ledger, plan)
         report = Report(ledger, faults.log)
         report.problems += await _check_books(cluster, ledger)
+        report.problems += _check_logs(scratch, ledger)
     finally:
         await client.close()
         await cluster.stop()
@@ -90,21 +94,18 @@ async def run(model: Path, scratch: Path, plan: Plan) -> Report:
     return report
 
 
-async def _solo_answers(model: Path, scratch: Path, wanted: list[Wanted]) -> dict[str, Any]:
-    """Each request's answer from an engine that has nothing else to do."""
-    cluster = Cluster(model, scratch / "solo", num_engines=1, num_routers=1, args=SMALL_POOL)
-    (scratch / "solo").mkdir(parents=True)
-    try:
-        await cluster.start()
-        async with httpx.AsyncClient(timeout=60) as http:
-            url = cluster.routers[0].url
-            solo = {one.name: await ask(http, url, one, Delivery(), "solo") for one in wanted}
-            wrong = [one.name for one in wanted if one.bad != ("error" in solo[one.name])]
-            if wrong:
-                raise RuntimeError(f"bad inputs that are answered, or others refused: {wrong}")
-            return solo
-    finally:
-        await cluster.stop()
+async def _solo_answers(router: Router, wanted: list[Wanted], ledger: Ledger) -> dict[str, Any]:
+    """Each request's answer while nothing else is asked and nothing is harmed."""
+    solo: dict[str, Any] = {}
+    async with httpx.AsyncClient(timeout=60) as http:
+        for one in wanted:
+            request_id = f"solo-{one.name}"
+            solo[one.name] = answer = await ask(http, router.url, one, Delivery(), request_id)
+            if one.bad != ("error" in answer):
+                raise RuntimeError(f"{one}: {answer}")
+            names = [] if one.bad else one.log_names(request_id)
+            ledger.saw(router.process_name, "refused" if one.bad else "ok", names)
+    return solo
 
 
 async def _storm(
@@ -130,7 +131,15 @@ async def _storm(
 
     # The faults have their own chance: how many requests there are changes none of them.
     chance = random.Random(plan.seed + 1)
-    faults = Faults(cluster, chance, burst, ledger, weights=plan.weights, pause=plan.pause)
+    faults = Faults(
+        cluster,
+        chance,
+        burst,
+        ledger,
+        weights=plan.weights,
+        pause=plan.pause,
+        longest_freeze=plan.longest_freeze,
+    )
     clients = [
         asyncio.create_task(load(random.Random(rng.random()))) for _ in range(plan.num_clients)
     ]
@@ -195,6 +204,20 @@ async def _until_idle(router: Router) -> dict[str, float]:
         if not left or time.monotonic() > deadline:
             return left
         await asyncio.sleep(0.1)
+
+
+def _check_logs(scratch: Path, ledger: Ledger) -> list[str]:
+    """Answers without their one line in the log of the router that gave them."""
+    problems = []
+    for process, names in ledger.logged.items():
+        lines = (scratch / f"{process}.log").read_text().splitlines()
+        ends = [line.split("request_id=")[1].split()[0] for line in lines if _REQUEST_LINE in line]
+        counts = Counter(ends)
+        problems += [
+            f"{process}: {name} has no line in its log" for name in names if not counts[name]
+        ]
+        problems += [f"{process}: {name} has {n} lines" for name, n in counts.items() if n > 1]
+    return problems
 
 
 def _uneven(router: Router, samples: Samples, seen: Counter[str]) -> list[str]:

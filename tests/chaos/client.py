@@ -187,14 +187,14 @@ class Client:
                 ledger.answered += 1
                 return
             else:
-                self._enter(wanted, answer, name, process)
+                names = [] if "error" in answer else wanted.log_names(f"{name}-{attempt}")
+                ledger.saw(process, "refused" if "error" in answer else "ok", names)
+                self._enter(wanted, answer, name)
                 return
         ledger.lost.append(name)
 
-    def _enter(self, wanted: Wanted, answer: Any, name: str, process: str) -> None:
-        refused = "error" in answer
-        self._ledger.saw(process, "refused" if refused else "ok")
-        if refused:
+    def _enter(self, wanted: Wanted, answer: Any, name: str) -> None:
+        if "error" in answer:
             self._ledger.refused += 1
         else:
             self._ledger.answered += 1

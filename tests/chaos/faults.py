@@ -18,7 +18,6 @@ from tests.chaos.requests import long_request
 from tests.support.public_api import CHAT
 from tests.support.server import free_port
 
-LONGEST_FREEZE = 12.0  # seconds; an engine is given up after 6 s of silence
 _AT_ONCE = 2
 
 
@@ -51,14 +50,19 @@ class Faults:
         burst: Callable[[int], Awaitable[None]],
         ledger: Ledger,
         *,
-        weights: dict[str, int] | None = None,
-        pause: tuple[float, float] = (0.5, 3.0),
+        weights: dict[str, int] | None,
+        pause: tuple[float, float],
+        longest_freeze: float,
     ) -> None:
+        """Seconds: `pause` from one fault to the next, at least and at most; `longest_freeze` is of
+        an engine, which is given up after 6 s of silence. `weights`: how many of each kind in a
+        round."""
         self._cluster = cluster
         self._rng = rng
         self._burst = burst
         self._ledger = ledger
         self._pause = pause
+        self._longest_freeze = longest_freeze
         self.log = FaultLog()
         self._kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "kill -9 of an engine": self._kill_engine,
@@ -147,7 +151,7 @@ class Faults:
     async def _freeze(self) -> None:
         async with self._an_engine() as engine:
             engine.send(signal.SIGSTOP)
-            await asyncio.sleep(self._rng.uniform(0.5, LONGEST_FREEZE))
+            await asyncio.sleep(self._rng.uniform(0.5, self._longest_freeze))
             engine.send(signal.SIGCONT)
 
     async def _drain_engine(self) -> None:
@@ -175,7 +179,7 @@ class Faults:
     async def _silence(self) -> None:
         async with self._an_engine() as engine:
             engine.proxy.silence(silent=True)
-            await asyncio.sleep(self._rng.uniform(0.5, LONGEST_FREEZE))
+            await asyncio.sleep(self._rng.uniform(0.5, self._longest_freeze))
             engine.proxy.silence(silent=False)
 
     async def _move(self) -> None:

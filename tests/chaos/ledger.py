@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -22,15 +23,20 @@ class Ledger:
     by_delivery: Counter[str] = field(default_factory=Counter)
     # By router process ("router0.2") and what its client saw: ok, refused, cancelled, failed.
     seen: dict[str, Counter[str]] = field(default_factory=dict)
+    logged: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def balanced(self) -> bool:
         """Whether every request that was sent has come to exactly one end."""
         return self.sent == self.answered + self.refused + self.cancelled + len(self.lost)
 
-    def saw(self, process: str, what: str) -> None:
-        """Notes what became of one attempt at one router process."""
+    def saw(self, process: str, what: str, log_names: Iterable[str] = ()) -> None:
+        """Notes what became of one attempt at one router process.
+
+        `log_names`: what the lines in the process's log must be of that tell its good end.
+        """
         self.seen.setdefault(process, Counter())[what] += 1
+        self.logged.setdefault(process, []).extend(log_names)
 
     def table(self) -> str:
         """The whole, for people."""

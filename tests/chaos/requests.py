@@ -33,6 +33,13 @@ class Wanted:
     body: dict[str, Any]
     bad: bool = False
 
+    def log_names(self, request_id: str) -> list[str]:
+        """The ids in the router's log of a request with this id: one for each prompt."""
+        if self.path == CHAT:
+            return [request_id]
+        prompt = self.body["prompt"]
+        return [f"{request_id}-{i}" for i in range(len(prompt) if isinstance(prompt, list) else 1)]
+
 
 def catalogue(seed: int, size: int) -> list[Wanted]:
     """So many different requests, of all kinds in turn."""
