@@ -19,6 +19,7 @@ from schemathesis.hooks import HookContext
 
 MOST_KEPT = 6  # optional fields
 MOST_TOKENS = 4
+SMALLEST_VOCABULARY = 64  # ids below are tokens of every model here
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 LARGEST_LIMIT = 512  # bodies at limits beyond this take long to make; other tests send those
 ERROR = {"$ref": "#/components/schemas/ErrorResponse"}
@@ -59,12 +60,16 @@ def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> Non
         optional = sorted(set(body) - set(schema.get("required", ())))
         for name in chance.sample(optional, max(0, len(optional) - chance.randint(0, MOST_KEPT))):
             del body[name]
+        if "stream" in schema["properties"] and chance.random() < 0.3:
+            body["stream"] = True
     _shorten(body, schema["properties"], chance)
     for message in body.get("messages") or ():
         if isinstance(message, dict) and not message.get("content"):
             message["content"] = "hello"
     if not body.get("prompt", "hello"):
         body["prompt"] = "hello"
+    if body.get("tokens"):
+        body["tokens"] = [token % SMALLEST_VOCABULARY for token in body["tokens"]]
     case.body = body
 
 
