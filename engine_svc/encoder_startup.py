@@ -16,10 +16,10 @@ import psutil
 from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.backends import choose_encoder_backend
-from engine_svc.config import ConfigError
 from engine_svc.loader.encoder_directory import open_encoder
 from engine_svc.memory import available_memory, format_bytes, plan_encoder_memory
 from engine_svc.models.errors import ModelError
+from engine_svc.planning.encoder import check_flags, max_input_tokens, max_step_tokens_of
 from engine_svc.processor import usable_cores
 from engine_svc.service.embedding import EmbedLimits
 from engine_svc.startup import served_names
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from engine_svc.progress import StartupPrinter
     from kernels.encoder import Encoder, EncoderSpec
 
-_DEFAULT_STEP_TOKENS = 512
 _WARM_UP_TOKENS = 16
 
 
@@ -47,11 +46,11 @@ class LoadedEncoder:
 
 def load_encoder(settings: Settings, printer: StartupPrinter) -> LoadedEncoder:
     """Loads the model. Raises ModelError, ConfigError or DoesNotFitError, worded for people."""
-    _check_flags(settings)
+    check_flags(settings)
     with printer.phase("reading config"):
         opened = open_encoder(settings.model.path)
-        max_len = _max_len(settings, opened)
-        max_step_tokens = _step_tokens(settings, max_len)
+        max_len = max_input_tokens(settings, opened)
+        max_step_tokens = max_step_tokens_of(settings, max_len)
         backend = choose_encoder_backend(settings.model.threads or usable_cores())
     with printer.phase("planning memory"):
         needs = backend.plan(opened.spec, max_num_tokens=max_step_tokens)
@@ -81,45 +80,6 @@ def load_encoder(settings: Settings, printer: StartupPrinter) -> LoadedEncoder:
     return LoadedEncoder(
         encoder, max_step_tokens, limits, _model_info(settings, opened, limits, summary)
     )
-
-
-def _check_flags(settings: Settings) -> None:
-    """Refuses what has a meaning, but none that an encoder could have here."""
-    if settings.model.dtype not in ("auto", "float32"):
-        raise ConfigError(f"--dtype {settings.model.dtype}: encoders compute in float32 only")
-    if settings.model.quantization not in ("auto", "none"):
-        raise ConfigError(
-            f"--quantization {settings.model.quantization}: encoders keep their weights in float32"
-        )
-    if settings.cache.dtype != "auto":
-        raise ConfigError(f"--kv-cache-dtype {settings.cache.dtype}: encoders have no KV cache")
-    if settings.cache.memory_bytes is not None or settings.cache.num_blocks is not None:
-        raise ConfigError(
-            "--kv-cache-memory-bytes and --num-gpu-blocks-override: encoders have no KV cache"
-        )
-    if settings.batch.speculative_config is not None:
-        raise ConfigError("--speculative-config: an encoder generates nothing to guess at")
-
-
-def _max_len(settings: Settings, opened: OpenedEncoder) -> int:
-    """Tokens of the longest input: as asked for, or as the model's author has it."""
-    asked, most = settings.model.max_model_len, opened.spec.max_position
-    if asked is not None and asked > most:
-        raise ConfigError(
-            f"--max-model-len {asked} is above the {most} tokens that the model has positions for"
-        )
-    return asked or opened.max_len
-
-
-def _step_tokens(settings: Settings, max_len: int) -> int:
-    """Most tokens of a step: an input is computed whole, so none may be longer."""
-    asked = settings.batch.max_num_batched_tokens
-    if asked is not None and asked < max_len:
-        raise ConfigError(
-            f"an input is computed in one step: --max-num-batched-tokens {asked} is below the "
-            f"{max_len} tokens of the longest; raise it, or lower --max-model-len"
-        )
-    return asked or max(_DEFAULT_STEP_TOKENS, max_len)
 
 
 def _warm_up(encoder: Encoder, num_tokens: int) -> None:

@@ -16,13 +16,10 @@ import numpy as np
 import psutil
 from octavo.engine.v1 import engine_pb2 as pb
 
-from engine_svc.backends import choose_backend, has_kernels
-from engine_svc.config import ConfigError
 from engine_svc.constraints.compiler import GrammarCompiler
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
     MemoryPlan,
-    PoolRequest,
     available_memory,
     format_bytes,
     plan_memory,
@@ -30,7 +27,12 @@ from engine_svc.memory import (
 )
 from engine_svc.models.errors import ModelError
 from engine_svc.packed_weights import packed_weights_cache
-from engine_svc.processor import choose_dtype, usable_cores
+from engine_svc.planning.decoder import (
+    choose_computation,
+    decoder_needs,
+    pool_request,
+    step_tokens,
+)
 from engine_svc.scheduling.kv_cache_manager import KVCacheManager
 from engine_svc.scheduling.scheduler import Scheduler
 from engine_svc.scheduling.scheduler_config import SchedulerConfig
@@ -38,7 +40,7 @@ from engine_svc.service.submission import MAX_CHOICES, RequestLimits
 from engine_svc.worker.executor import LocalExecutor
 from engine_svc.worker.model_runner import ModelRunner
 from engine_svc.worker.sampler import pick_inputs
-from kernels.backend import Precision, StepInputs
+from kernels.backend import StepInputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,11 +49,10 @@ if TYPE_CHECKING:
     from engine_svc.loader.opened import OpenedModel
     from engine_svc.progress import StartupPrinter
     from engine_svc.worker.executor import Executor
-    from kernels.backend import Backend, Decoder
+    from kernels.backend import Decoder
     from kernels.cpu.weight_cache import WeightCache
 
 _WARM_UP_TOKENS = 16
-_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,36 +72,19 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
     settings.batch.speculation()  # refused now, if wrong, rather than after the weights are read
     with printer.phase("reading config"):
         opened = open_model(settings.model.path)
-        _check_length(settings.model.max_model_len, opened)
-        precision, dtype_notice = _precision(settings, opened)
-        threads = settings.model.threads or usable_cores()
-        backend, backend_notice = choose_backend(
-            opened.spec,
-            precision,
-            block_size=settings.cache.block_size,
-            threads=threads,
-            cache=_packed_weights_cache(settings, opened, printer),
+        computation = choose_computation(
+            settings, opened, _packed_weights_cache(settings, opened, printer)
         )
     with printer.phase("planning memory"):
-        wanted_len = settings.model.max_model_len or opened.max_position
-        batched_tokens = settings.batch.batched_tokens(wanted_len)
-        try:
-            needs = backend.plan(
-                opened.spec,
-                opened.source,
-                precision,
-                block_size=settings.cache.block_size,
-                max_num_batched_tokens=batched_tokens,
-                max_num_seqs=settings.batch.max_num_seqs,
-            )
-        except ValueError as error:  # this back end cannot do what the flags ask for
-            reasons = filter(None, (str(error), backend_notice))
-            raise ConfigError("; ".join(reasons)) from error
+        batched_tokens = step_tokens(settings, opened)
+        needs = decoder_needs(settings, opened, computation)
         available = available_memory(psutil.virtual_memory().available)
-        plan = plan_memory(needs, available, _pool_request(settings, opened))
+        plan = plan_memory(needs, available, pool_request(settings, opened))
     with printer.loading("loading weights") as on_progress:
         try:
-            decoder = backend.load(opened.spec, opened.source, precision, on_progress)
+            decoder = computation.backend.load(
+                opened.spec, opened.source, computation.precision, on_progress
+            )
         except ValueError as error:  # a weight's shape, or a value in it, is wrong
             raise ModelError(str(error)) from error
     with printer.phase("allocating KV"):
@@ -118,17 +102,13 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         # What is loaded stays for good; the collector need not look at it again.
         gc.collect()
         gc.freeze()
-    notices = [
-        *opened.notices,
-        *plan.notices,
-        *(notice for notice in (dtype_notice, backend_notice) if notice is not None),
-    ]
+    notices = [*opened.notices, *plan.notices, *computation.notices]
     summary = [
         f"model: {served_names(settings)[0]} ({opened.family}, {opened.format}), "
         f"{opened.num_parameters / 1e6:.1f} M parameters, "
         f"{format_bytes(opened.file_bytes)} on disk",
-        _precision_line(precision, backend),
-        *summary_lines(plan, opened.spec, _kv_element_bytes(precision)),
+        computation.description,
+        *summary_lines(plan, opened.spec, computation.kv_element_bytes),
         *(f"note: {notice}" for notice in notices),
     ]
     kv = KVCacheManager(plan.num_blocks, plan.block_size)
@@ -151,28 +131,6 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
     )
 
 
-def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str | None]:
-    """What the flags ask for, and a notice where that is not what the model is stored in."""
-    weights, kv_cache = settings.model.quantization, settings.cache.dtype
-    asked, stored = settings.model.dtype, _stored_dtype(opened)
-    if asked == "auto" and (weights in ("int8", "int4") or kv_cache == "int8"):
-        # What computes with integers has bfloat16 between its matrices, on every processor.
-        return Precision("bfloat16", weights, kv_cache), None
-    kernels = has_kernels(opened.spec, settings.cache.block_size)
-    dtype, notice = choose_dtype(asked, stored, has_kernels=kernels)
-    return Precision(dtype, weights, kv_cache), notice
-
-
-def _precision_line(precision: Precision, backend: Backend) -> str:
-    weights = "" if precision.weights in ("auto", "none") else f", weights in {precision.weights}"
-    kv_cache = "" if precision.kv_cache == "auto" else f", KV in {precision.kv_cache}"
-    return f"computing in {precision.dtype}{weights}{kv_cache}: {backend.description}"
-
-
-def _kv_element_bytes(precision: Precision) -> int:
-    return 1 if precision.kv_cache == "int8" else _ELEMENT_BYTES[precision.dtype]
-
-
 def _packed_weights_cache(
     settings: Settings, opened: OpenedModel, printer: StartupPrinter
 ) -> WeightCache | None:
@@ -183,34 +141,9 @@ def _packed_weights_cache(
     )
 
 
-def _check_length(asked: int | None, opened: OpenedModel) -> None:
-    if asked is not None and asked > opened.max_position:
-        raise ConfigError(
-            f"--max-model-len {asked} is above the {opened.max_position} tokens that the model was "
-            "made for"
-        )
-
-
-def _stored_dtype(opened: OpenedModel) -> str:
-    """The type of the weights; quantised ones decode to float32 but carry less than 16 bits."""
-    quantised = opened.file_bytes < 2 * opened.num_parameters
-    return "bfloat16" if quantised and opened.dtype == "float32" else opened.dtype
-
-
 def served_names(settings: Settings) -> tuple[str, ...]:
     """Names that clients ask for."""
     return settings.model.served_names or (settings.model.path.stem,)
-
-
-def _pool_request(settings: Settings, opened: OpenedModel) -> PoolRequest:
-    return PoolRequest(
-        block_size=settings.cache.block_size,
-        max_num_seqs=settings.batch.max_num_seqs,
-        model_len=opened.max_position,
-        max_model_len=settings.model.max_model_len,
-        memory_bytes=settings.cache.memory_bytes,
-        num_blocks=settings.cache.num_blocks,
-    )
 
 
 def _scheduler_config(settings: Settings, plan: MemoryPlan, batched_tokens: int) -> SchedulerConfig:

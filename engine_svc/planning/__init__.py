@@ -1,0 +1,1 @@
+"""Memory before anything is loaded: what start-up plans with, and `octavo plan` for people."""

@@ -1,0 +1,133 @@
+"""How a decoder is computed, and the memory that takes: start-up and `octavo plan` ask the same.
+
+settings ─┐
+opened ───┴▶ choose_computation ─▶ decoder_needs ─▶ plan_memory(…, pool_request)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine_svc.backends import choose_backend, has_kernels
+from engine_svc.config import ConfigError
+from engine_svc.memory import PoolRequest
+from engine_svc.processor import choose_dtype, usable_cores
+from kernels.backend import Precision
+
+if TYPE_CHECKING:
+    from engine_svc.config import Settings
+    from engine_svc.loader.opened import OpenedModel
+    from kernels.backend import Backend, MemoryNeeds
+    from kernels.cpu.weight_cache import WeightCache
+
+_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """In which types a model is computed, and by what."""
+
+    precision: Precision
+    backend: Backend
+    dtype_notice: str | None  # where that is not what the model is stored in
+    backend_notice: str | None  # where it is not the fastest one
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the operator should know."""
+        return tuple(n for n in (self.dtype_notice, self.backend_notice) if n is not None)
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        precision, parts = self.precision, ""
+        if precision.weights not in ("auto", "none"):
+            parts += f", weights in {precision.weights}"
+        if precision.kv_cache != "auto":
+            parts += f", KV in {precision.kv_cache}"
+        return f"computing in {precision.dtype}{parts}: {self.backend.description}"
+
+    @property
+    def kv_element_bytes(self) -> int:
+        """Bytes of one element of a key or value."""
+        return 1 if self.precision.kv_cache == "int8" else _ELEMENT_BYTES[self.precision.dtype]
+
+
+def choose_computation(
+    settings: Settings, opened: OpenedModel, cache: WeightCache | None = None
+) -> Computation:
+    """What the flags ask for, as this machine can do it. Raises ConfigError.
+
+    `cache` is for packed weights.
+    """
+    _check_length(settings.model.max_model_len, opened)
+    precision, dtype_notice = _precision(settings, opened)
+    backend, backend_notice = choose_backend(
+        opened.spec,
+        precision,
+        block_size=settings.cache.block_size,
+        threads=settings.model.threads or usable_cores(),
+        cache=cache,
+    )
+    return Computation(precision, backend, dtype_notice, backend_notice)
+
+
+def step_tokens(settings: Settings, opened: OpenedModel) -> int:
+    """Most tokens of a step. Raises ConfigError."""
+    return settings.batch.batched_tokens(settings.model.max_model_len or opened.max_position)
+
+
+def decoder_needs(settings: Settings, opened: OpenedModel, computation: Computation) -> MemoryNeeds:
+    """What the model will take. Raises ConfigError for what its back end cannot do."""
+    num_tokens = step_tokens(settings, opened)
+    try:
+        return computation.backend.plan(
+            opened.spec,
+            opened.source,
+            computation.precision,
+            block_size=settings.cache.block_size,
+            max_num_batched_tokens=num_tokens,
+            max_num_seqs=settings.batch.max_num_seqs,
+        )
+    except ValueError as error:
+        reasons = filter(None, (str(error), computation.backend_notice))
+        raise ConfigError("; ".join(reasons)) from error
+
+
+def pool_request(settings: Settings, opened: OpenedModel) -> PoolRequest:
+    """What the flags ask of the KV pool."""
+    return PoolRequest(
+        block_size=settings.cache.block_size,
+        max_num_seqs=settings.batch.max_num_seqs,
+        model_len=opened.max_position,
+        max_model_len=settings.model.max_model_len,
+        memory_bytes=settings.cache.memory_bytes,
+        num_blocks=settings.cache.num_blocks,
+    )
+
+
+def _check_length(asked: int | None, opened: OpenedModel) -> None:
+    if asked is not None and asked > opened.max_position:
+        raise ConfigError(
+            f"--max-model-len {asked} is above the {opened.max_position} tokens that the model was "
+            "made for"
+        )
+
+
+def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str | None]:
+    """What the flags ask for, and a notice where that is not what the model is stored in."""
+    weights, kv_cache = settings.model.quantization, settings.cache.dtype
+    asked, stored = settings.model.dtype, _stored_dtype(opened)
+    if asked == "auto" and (weights in ("int8", "int4") or kv_cache == "int8"):
+        # What computes with integers has bfloat16 between its matrices, on every processor.
+        return Precision("bfloat16", weights, kv_cache), None
+    kernels = has_kernels(opened.spec, settings.cache.block_size)
+    dtype, notice = choose_dtype(asked, stored, has_kernels=kernels)
+    return Precision(dtype, weights, kv_cache), notice
+
+
+def _stored_dtype(opened: OpenedModel) -> str:
+    """The type of the weights; quantised ones decode to float32 but carry less than 16 bits."""
+    quantised = opened.file_bytes < 2 * opened.num_parameters
+    return "bfloat16" if quantised and opened.dtype == "float32" else opened.dtype
