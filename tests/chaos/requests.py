@@ -34,11 +34,11 @@ class Wanted:
     bad: bool = False
 
     def log_names(self, request_id: str) -> list[str]:
-        """The ids in the router's log of a request with this id: one for each prompt."""
-        if self.path == CHAT:
+        """The ids in the router's log of a request with this id: one for each of its prompts."""
+        prompts = self.body.get("prompt")
+        if not isinstance(prompts, list):
             return [request_id]
-        prompt = self.body["prompt"]
-        return [f"{request_id}-{i}" for i in range(len(prompt) if isinstance(prompt, list) else 1)]
+        return [f"{request_id}-{i}" for i in range(len(prompts))]
 
 
 def catalogue(seed: int, size: int) -> list[Wanted]:
