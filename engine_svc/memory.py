@@ -81,7 +81,11 @@ class MemoryPlan:
     @property
     def max_concurrency(self) -> float:
         """How many contexts of full length the pool holds."""
-        return self.num_blocks / blocks_for(self.max_model_len, self.block_size)
+        return self.concurrency(self.max_model_len)
+
+    def concurrency(self, num_tokens: int) -> float:
+        """How many requests of `num_tokens` tokens the pool holds."""
+        return self.num_blocks / blocks_for(num_tokens, self.block_size)
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:
@@ -192,31 +196,43 @@ def _asked_blocks(needs: MemoryNeeds, room: int, pool: PoolRequest, context_bloc
     return max(share, 1)
 
 
+def token_arithmetic(kv_per_token: int, spec: DecoderSpec, element_bytes: int) -> str:
+    """The product that a token's KV bytes are, for people; empty where the layout is another.
+
+    `element_bytes` is the size of one KV element.
+    """
+    num_vectors = 2 * spec.num_layers * spec.num_kv_heads
+    vector_bytes = spec.head_dim * element_bytes
+    counts = f"2 (K, V) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads"
+    elements = f"{spec.head_dim} elements × {element_bytes} byte{'s' if element_bytes > 1 else ''}"
+    return {
+        num_vectors * vector_bytes: f"{counts} × {elements}",
+        num_vectors * (vector_bytes + _KV_SCALE_BYTES): (
+            f"{counts} × ({elements} + {_KV_SCALE_BYTES} of scale)"
+        ),
+    }.get(kv_per_token, "")
+
+
 def summary_lines(plan: MemoryPlan, spec: DecoderSpec, element_bytes: int) -> list[str]:
     """The plan for people: sizes, the arithmetic of a token's KV, and how many contexts fit.
 
     `element_bytes` is the size of one KV element.
     """
     per_token = plan.kv_per_block // plan.block_size
-    num_vectors = 2 * spec.num_layers * spec.num_kv_heads
-    vector_bytes = spec.head_dim * element_bytes
-    counts = f"2 (K, V) × {spec.num_layers} layers × {spec.num_kv_heads} KV heads"
-    elements = f"{spec.head_dim} elements × {element_bytes} byte{'s' if element_bytes > 1 else ''}"
-    arithmetic = {
-        num_vectors * vector_bytes: f" = {counts} × {elements}",
-        num_vectors * (vector_bytes + _KV_SCALE_BYTES): (
-            f" = {counts} × ({elements} + {_KV_SCALE_BYTES} of scale)"
-        ),
-    }.get(per_token, "")
+    arithmetic = token_arithmetic(per_token, spec, element_bytes)
     return [
         f"memory: {_describe(plan.available)}; weights {format_bytes(plan.weights)}, activations "
         f"up to {format_bytes(plan.activations)}, KV pool {format_bytes(plan.pool_bytes)}",
-        f"KV per token: {per_token:,} bytes{arithmetic}",
+        f"KV per token: {per_token:,} bytes{arithmetic and f' = {arithmetic}'}",
         f"KV pool: {plan.num_blocks:,} blocks of {plan.block_size} tokens = {plan.pool_tokens:,} "
         "tokens",
-        f"Maximum concurrency for {plan.max_model_len:,} tokens per request: "
-        f"{plan.max_concurrency:.2f}x",
+        concurrency_line(plan.max_model_len, plan.max_concurrency),
     ]
+
+
+def concurrency_line(num_tokens: int, concurrency: float) -> str:
+    """How many requests of `num_tokens` tokens fit, worded as vLLM does."""
+    return f"Maximum concurrency for {num_tokens:,} tokens per request: {concurrency:.2f}x"
 
 
 def format_bytes(count: int) -> str:

@@ -239,6 +239,44 @@ _PROCESS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
 )
 
+# What `octavo plan` takes beside an engine's flags.
+_PLAN_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "--memory",
+        {
+            "metavar": "SIZE",
+            "help": "Memory that is free for the model, for example 16GiB, or 2GB; of each rank. "
+            "Default: what this machine, or the cgroup of this process, has free.",
+        },
+    ),
+    (
+        "--gpu",
+        {
+            "metavar": "NAME",
+            "help": "Plan for the memory of a GPU, for example H100, less --gpu-memory-utilization."
+            " Sizes only: the engine has no GPU back end yet.",
+        },
+    ),
+    (
+        "--tensor-parallel-size",
+        {
+            "type": click.IntRange(1, 1024),
+            "default": 1,
+            "help": "Ranks that each hold a part of every matrix. Sizes only: the engine runs on "
+            "one rank.",
+        },
+    ),
+    (
+        "--lengths",
+        {
+            "metavar": "TOKENS,…",
+            "help": "Lengths of requests to count, for example 512,4096. Default: a few, up to the "
+            "context length.",
+        },
+    ),
+    ("--json", {"is_flag": True, "help": "Print JSON instead of tables."}),
+)
+
 
 def _environment_name(declaration: str) -> str:
     return "OCTAVO_" + declaration.split("/")[0].lstrip("-").replace("-", "_").upper()
@@ -263,6 +301,16 @@ def engine_options(command: _Command) -> _Command:
 def process_options(command: _Command) -> _Command:
     """Decorates a click command that becomes an engine with where it listens and when it ends."""
     return _apply(_PROCESS_FLAGS, command)
+
+
+def plan_options(command: _Command) -> _Command:
+    """Decorates a click command that plans an engine rather than runs it."""
+    return _apply(_PLAN_FLAGS, engine_options(command))
+
+
+def plan_args(params: Mapping[str, Any]) -> list[str]:
+    """As `engine_args`, for the flags of `plan_options`."""
+    return _arguments(_PLAN_FLAGS + _ENGINE_FLAGS, params)
 
 
 def engine_args(params: Mapping[str, Any]) -> list[str]:
