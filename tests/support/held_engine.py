@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from engine_svc import startup
 from engine_svc.__main__ import main
+from engine_svc.planning import decoder
 from kernels.backend import MemoryNeeds, StepInputs, StepResult
 from router_svc.text.tokenizer import Tokenizer
 
@@ -97,5 +97,5 @@ if __name__ == "__main__":
     tokenizer = Tokenizer.load(Path(model))
     ids = tokenizer.encode(_TEXT, add_special_tokens=False, parse_special=False)
     backend = HeldBackend(np.array(ids, dtype=np.int32), Gate(Path(gate_file), create=False))
-    startup.choose_backend = lambda *_, **__: (backend, None)
+    decoder.choose_backend = lambda *_, **__: (backend, None)
     main([model, *rest])
