@@ -118,19 +118,23 @@ class ChoiceText:
         self._released += len(text)
         released = self._released
         count = len(self._pending) if finish_reason is not None else self._num_released()
-        done, self._pending = self._pending[:count], self._pending[count:]
         self._num_ended -= count
         self._num_gone += count
-        # Lists, as this runs for each token and a generator costs more than what it yields here.
+        token_ids: tuple[int, ...]
+        offsets: tuple[int, ...]
+        logprobs: tuple[Logprob, ...]
+        # Tokens of a stop string that was cut off begin where the text ends.
+        if count == 1:  # as nearly always
+            only = self._pending.pop(0)
+            token_ids, offsets = (only.token_id,), (min(only.begin, released),)
+            logprobs = () if only.logprob is None else (only.logprob,)
+        else:
+            done, self._pending = self._pending[:count], self._pending[count:]
+            token_ids = tuple(p.token_id for p in done)
+            offsets = tuple(min(p.begin, released) for p in done)
+            logprobs = tuple(p.logprob for p in done if p.logprob is not None)
         return ChoiceDelta(
-            choice=self._index,
-            text=text,
-            token_ids=tuple([p.token_id for p in done]),
-            logprobs=tuple([p.logprob for p in done if p.logprob is not None]),
-            # Tokens of a stop string that was cut off begin where the text ends.
-            offsets=tuple([min(p.begin, released) for p in done]),
-            finish_reason=finish_reason,
-            stop_reason=stop_reason,
+            self._index, text, token_ids, logprobs, offsets, finish_reason, stop_reason
         )
 
     def _num_released(self) -> int:

@@ -14,7 +14,7 @@ from router_svc.generation_types import PromptLogprobs, Started
 from router_svc.parsing.parts import Content, Part, Reasoning, ToolArguments, ToolCallStart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Iterable
 
     from router_svc.call_context import CallContext
     from router_svc.generation_types import Logprob
@@ -54,29 +54,31 @@ async def stream(
 ) -> AsyncGenerator[pb.StreamChatCompletionResponse, None]:
     """The answer in chunks: for each choice its role, its parts, its end; then the usage."""
     conversation = await Conversation.prepare(request, model, context)
+    shape = _Chunks(conversation)
     options = request.stream_options
+    usage_in_all = options.continuous_usage_stats
     async with aclosing(conversation.deltas()) as events:
         async for event in events:
             match event:
+                case AnswerDelta():
+                    chunks = shape.of(event)
                 case Started():
                     if request.HasField("prompt_logprobs"):
                         continue  # the first chunk waits for them
-                    chunks = list(_role_chunks(conversation))
+                    chunks = shape.roles()
                 case PromptLogprobs(entries):
-                    chunks = list(_role_chunks(conversation))
+                    chunks = shape.roles()
                     chunks[0].prompt_logprobs.extend(
                         params.prompt_logprobs_of(
                             entries, model.tokenizer, most=request.prompt_logprobs
                         )
                     )
-                case AnswerDelta():
-                    chunks = list(_delta_chunks(conversation, event))
             for chunk in chunks:
-                if options.continuous_usage_stats:
+                if usage_in_all:
                     chunk.usage.CopyFrom(conversation.usage)
                 yield chunk
     if options.include_usage:
-        end = _chunk(conversation)
+        end = shape.empty()
         end.usage.CopyFrom(conversation.usage)
         yield end
 
@@ -145,63 +147,77 @@ def _id(conversation: Conversation) -> str:
     return f"chatcmpl-{conversation.request_id}"
 
 
-def _chunk(
-    conversation: Conversation, *choices: pb.ChatChunkChoice
-) -> pb.StreamChatCompletionResponse:
-    return pb.StreamChatCompletionResponse(
-        id=_id(conversation),
-        created=conversation.created,
-        model=conversation.model.name,
-        choices=choices,
-    )
+class _Chunks:
+    """One answer's chunks. What all of them have in common is copied, which is the cheapest way."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._common = pb.StreamChatCompletionResponse(
+            id=_id(conversation), created=conversation.created, model=conversation.model.name
+        )
+        self._with_token_ids = conversation.request.return_token_ids
+        self._with_logprobs = conversation.request.logprobs
+
+    def empty(self) -> pb.StreamChatCompletionResponse:
+        """A chunk of no choice."""
+        chunk = pb.StreamChatCompletionResponse()
+        chunk.CopyFrom(self._common)
+        return chunk
+
+    def roles(self) -> list[pb.StreamChatCompletionResponse]:
+        """What each choice begins with."""
+        chunks = []
+        for index in range(self._conversation.n):
+            chunk, choice = self._chunk(index)
+            choice.delta.role = pb.ROLE_ASSISTANT
+            choice.delta.content = ""
+            chunks.append(chunk)
+        if self._with_token_ids:
+            chunks[0].prompt_token_ids.extend(self._conversation.generation.prompt_token_ids)
+        return chunks
+
+    def of(self, delta: AnswerDelta) -> list[pb.StreamChatCompletionResponse]:
+        """One chunk for each part, and one with the finish reason, if there is one.
+
+        Tokens and log-probabilities go with the first of them.
+        """
+        chunks = []
+        for part in delta.parts:
+            chunk, choice = self._chunk(delta.choice)
+            _write_part(choice.delta, part)
+            chunks.append(chunk)
+        if delta.finish_reason is not None:
+            chunk, choice = self._chunk(delta.choice)
+            choice.delta.SetInParent()
+            choice.finish_reason = params.FINISH_REASONS[delta.finish_reason]
+            if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
+                choice.stop_reason.CopyFrom(stop_reason)
+            chunks.append(chunk)
+        if self._with_token_ids:
+            chunks[0].choices[0].token_ids.extend(delta.token_ids)
+        if self._with_logprobs and delta.logprobs:
+            logprobs = _logprobs(self._conversation, delta.logprobs)
+            chunks[0].choices[0].logprobs.CopyFrom(logprobs)
+        return chunks
+
+    def _chunk(self, index: int) -> tuple[pb.StreamChatCompletionResponse, pb.ChatChunkChoice]:
+        chunk = self.empty()
+        choice = chunk.choices.add()
+        choice.index = index
+        return chunk, choice
 
 
-def _role_chunks(conversation: Conversation) -> Iterator[pb.StreamChatCompletionResponse]:
-    for index in range(conversation.n):
-        delta = pb.ChatDelta(role=pb.ROLE_ASSISTANT, content="")
-        chunk = _chunk(conversation, pb.ChatChunkChoice(index=index, delta=delta))
-        if index == 0 and conversation.request.return_token_ids:
-            chunk.prompt_token_ids.extend(conversation.generation.prompt_token_ids)
-        yield chunk
-
-
-def _delta_chunks(
-    conversation: Conversation, delta: AnswerDelta
-) -> Iterator[pb.StreamChatCompletionResponse]:
-    """One chunk for each part, and one with the finish reason, if there is one.
-
-    Tokens and log-probabilities go with the first of them.
-    """
-    request = conversation.request
-    carry = pb.ChatChunkChoice(index=delta.choice, delta=pb.ChatDelta())
-    if request.return_token_ids:
-        carry.token_ids.extend(delta.token_ids)
-    if request.logprobs and delta.logprobs:
-        carry.logprobs.CopyFrom(_logprobs(conversation, delta.logprobs))
-    for part in delta.parts:
-        carry.delta.CopyFrom(_chat_delta(part))
-        yield _chunk(conversation, carry)
-        carry = pb.ChatChunkChoice(index=delta.choice, delta=pb.ChatDelta())
-    if delta.finish_reason is not None:
-        carry.finish_reason = params.FINISH_REASONS[delta.finish_reason]
-        if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
-            carry.stop_reason.CopyFrom(stop_reason)
-        yield _chunk(conversation, carry)
-
-
-def _chat_delta(part: Part) -> pb.ChatDelta:
+def _write_part(delta: pb.ChatDelta, part: Part) -> None:
     match part:
         case Content(text):
-            return pb.ChatDelta(content=text)
+            delta.content = text
         case Reasoning(text):
-            return pb.ChatDelta(reasoning_content=text)
+            delta.reasoning_content = text
         case ToolCallStart(call, id, name):
             function = pb.FunctionCallDelta(name=name, arguments="")
-            start = pb.ToolCallDelta(index=call, id=id, type="function", function=function)
-            return pb.ChatDelta(tool_calls=[start])
+            delta.tool_calls.add(index=call, id=id, type="function", function=function)
         case ToolArguments(call, text):
-            function = pb.FunctionCallDelta(arguments=text)
-            return pb.ChatDelta(tool_calls=[pb.ToolCallDelta(index=call, function=function)])
+            delta.tool_calls.add(index=call, function=pb.FunctionCallDelta(arguments=text))
 
 
 def _logprobs(conversation: Conversation, entries: Iterable[Logprob]) -> pb.ChatLogprobs:

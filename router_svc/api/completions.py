@@ -52,6 +52,20 @@ class _Completion:
     cached_tokens: int = 0
     completion_tokens: int = 0
     likelihoods: Likelihoods = field(default_factory=Likelihoods)
+    # Asked for each token, which the message is slow to answer.
+    prompt_only: bool = False  # the answer is the echoed prompt alone (max_tokens 0)
+    with_logprobs: bool = False
+    with_token_ids: bool = False
+    _common: pb.CreateCompletionResponse = field(default_factory=pb.CreateCompletionResponse)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.prompt_only = request.HasField("max_tokens") and request.max_tokens == 0
+        self.with_logprobs = request.HasField("logprobs")
+        self.with_token_ids = request.return_token_ids
+        self._common = pb.CreateCompletionResponse(
+            id=f"cmpl-{self.request_id}", created=self.created, model=self.model.name
+        )
 
     @property
     def n(self) -> int:
@@ -67,18 +81,11 @@ class _Completion:
         prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         return params.usage_of(prompt_tokens, self.completion_tokens, self.cached_tokens)
 
-    @property
-    def prompt_only(self) -> bool:
-        """Whether the answer is the echoed prompt alone (max_tokens 0)."""
-        return self.request.HasField("max_tokens") and self.request.max_tokens == 0
-
     def chunk(self, *choices: pb.CompletionChoice) -> pb.CreateCompletionResponse:
-        return pb.CreateCompletionResponse(
-            id=f"cmpl-{self.request_id}",
-            created=self.created,
-            model=self.model.name,
-            choices=choices,
-        )
+        chunk = pb.CreateCompletionResponse()
+        chunk.CopyFrom(self._common)
+        chunk.choices.extend(choices)
+        return chunk
 
 
 async def create(
@@ -107,10 +114,11 @@ async def stream(
     """The answer in chunks, then the usage if asked for."""
     completion = await _prepare(request, model, context, streamed=True)
     options = request.stream_options
+    usage_in_all = options.continuous_usage_stats
     async with aclosing(_choices(completion)) as parts:
         async for part in parts:
             chunk = completion.chunk(part)
-            if options.continuous_usage_stats:
+            if usage_in_all:
                 chunk.usage.CopyFrom(completion.usage)
             yield chunk
     if options.include_usage:
@@ -183,6 +191,12 @@ async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoic
         async with aclosing(_merged(completion)) as events:
             async for prompt_index, delta in events:
                 match delta:
+                    case ChoiceDelta():
+                        for opening in openings.pop(prompt_index, ()):
+                            yield opening
+                        part = _part(completion, prompt_index, delta)
+                        if part is not None:
+                            yield part
                     case Started(cached_tokens):
                         completion.cached_tokens += cached_tokens
                         used += len(completion.prompts[prompt_index].token_ids)
@@ -190,12 +204,6 @@ async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoic
                             openings[prompt_index] = _openings(completion, prompt_index, ())
                     case PromptLogprobs(entries):
                         openings[prompt_index] = _openings(completion, prompt_index, entries)
-                    case ChoiceDelta():
-                        for opening in openings.pop(prompt_index, ()):
-                            yield opening
-                        part = _part(completion, prompt_index, delta)
-                        if part is not None:
-                            yield part
     finally:
         completion.permit.settle(used + completion.completion_tokens)
 
@@ -294,10 +302,10 @@ def _part(
         choice.finish_reason = pb.FINISH_REASON_LENGTH
         return choice if delta.finish_reason is not None else None
     completion.completion_tokens += len(delta.token_ids)
-    if request.best_of:
+    if delta.logprobs and request.best_of:
         completion.likelihoods.add(choice.index, delta.logprobs)
     choice.text = delta.text
-    if request.HasField("logprobs") and delta.logprobs:
+    if completion.with_logprobs and delta.logprobs:
         shift = len(completion.prompts[prompt_index].text) if request.echo else 0
         offsets = [shift + offset for offset in delta.offsets]
         choice.logprobs.CopyFrom(
@@ -305,7 +313,7 @@ def _part(
                 delta.token_ids, delta.logprobs, offsets, request.logprobs, completion.token_name
             )
         )
-    if request.return_token_ids:
+    if completion.with_token_ids:
         choice.token_ids.extend(delta.token_ids)
     if (stop_reason := params.stop_reason_of(delta.stop_reason)) is not None:
         choice.stop_reason.CopyFrom(stop_reason)

@@ -213,7 +213,7 @@ class _Choice:
             parts,
             token_ids,
             logprobs,
-            self._finish_reason(delta.finish_reason),
+            self._finish_reason(delta.finish_reason) if ended else None,
             delta.stop_reason,
         )
 

@@ -26,7 +26,8 @@ class RequestIds:
     """Outermost: gives a request its id, puts it on the answer and counts the answer.
 
     The state's `has_started` says whether the answer has a status already. A function that is left
-    in the state's `answer_headers` is asked for more headers as the answer begins.
+    in the state's `answer_headers` is asked for more headers as the answer begins. `send_body` is
+    the server's own, for what follows them.
     """
 
     def __init__(self, app: ASGIApp, on_answer: Callable[[str, int], None]) -> None:
@@ -42,6 +43,7 @@ class RequestIds:
         state["request_id"] = request_id
         state["has_started"] = False
         state["answer_headers"] = list
+        state["send_body"] = send
         header = (headers.REQUEST_ID.encode(), request_id.encode())
 
         async def send_with_id(message: Message) -> None:

@@ -88,6 +88,9 @@ class Exchange:
                 ping_seconds=self._settings.ping_seconds,
                 request_id=self.context.request_id,
                 deadline=self.context.deadline,
+                # Nothing around an answer has a word in it once it has begun: frames go straight to
+                # the connection.
+                send_body=self._scope["state"].get("send_body"),
             )
         )
 

@@ -37,6 +37,7 @@ async def send_events(
     ping_seconds: float,
     request_id: str,
     deadline: float | None = None,
+    send_body: Send | None = None,
 ) -> None:
     """Sends each item as an event and `end`, if it is not empty, after the last.
 
@@ -44,7 +45,8 @@ async def send_events(
     error is named "error", under the key too.
 
     Nothing is sent before the first item, so an error until then is raised to the caller; a later
-    one becomes the last event. `deadline` is the time.monotonic() instant of such an error.
+    one becomes the last event. `deadline` is the time.monotonic() instant of such an error. What
+    follows the response's start goes by `send_body`, if that is another way.
     """
     last = _frame(end.encode()) if end else b""
     frame_of = _named_frame(event_key) if event_key else _plain_frame
@@ -55,7 +57,7 @@ async def send_events(
         except StopAsyncIteration:
             first = b""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        body = _Body(send)
+        body = _Body(send_body or send)
         await body.write(first)
         pings = asyncio.create_task(body.ping_when_silent(ping_seconds))
         try:

@@ -65,6 +65,9 @@ class Detokenizer:
         piece = self._piece(token_id)
         text = self._bytes.feed(piece) if piece else ""
         self._num_fed += len(piece)
+        if not self._ends and not self._bytes.num_held:  # as of nearly every token
+            self.num_complete += 1
+            return self._stripped(text) if self._spaces_to_strip else text
         self._ends.append(self._num_fed)
         final = self._num_fed - self._bytes.num_held
         while self._ends and self._ends[0] <= final:
@@ -106,6 +109,8 @@ class _ByteLevel:
         self.num_held = 0
 
     def feed(self, piece: bytes | str) -> str:
+        if not self.num_held and piece.isascii():  # the decoder would be asked twice for nothing
+            return piece if isinstance(piece, str) else piece.decode()
         text = self._decoder.decode(piece.encode() if isinstance(piece, str) else piece)
         self.num_held = len(self._decoder.getstate()[0])
         return text

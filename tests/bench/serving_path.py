@@ -129,14 +129,14 @@ def main(model: str, streams: str, path: str, seconds: float, tokens: int) -> No
         router_command = ["router_svc", "router", str(file), "--engines", socket]
         router_command += ["--port", str(port), "--grpc-port", str(grpc_port)]
         with running(engine_command) as engine, running(router_command) as router:
-            while not _healthy(port):
+            while not healthy(port):
                 time.sleep(0.1)
             log = StepLog(Path(steps_file), create=False)
             for count in map(int, streams.split(",")):
                 _measure(log, engine, router, port, path, count, tokens, seconds)
 
 
-def _healthy(port: int) -> bool:
+def healthy(port: int) -> bool:
     try:
         return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
     except httpx.TransportError:

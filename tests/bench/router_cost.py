@@ -1,0 +1,244 @@
+"""What the router costs: CPU time per token on its whole path, and where it goes.
+
+    python -m tests.bench.router_cost [--model smollm2] [--streams 64] [--profile]
+
+Real processes, sockets and protocols, and an engine without a model (tests.bench.scripted_engine)
+that gives each stream one token a step. CPU time, of all threads of the router's process, counts
+what the router does and not how busy the machine is. Every token is an event or a message of its
+own ("   reads/token" would be less than 1 if tokens were put together).
+
+    tokens/s per core   what one core would carry: 1 s ÷ CPU time per token
+    loop, others        the thread of the event loop, and those of gRPC's C core
+
+With --profile the router is sampled by a timer of its CPU time (tests.bench.sampled_router), and
+samples are shared out among the stages of the path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import grpc
+import orjson
+import uvloop
+from octavo.cache_dir import default_cache_dir
+from octavo.inference.v1 import inference_pb2 as pb
+
+from router_svc.model_store import resolve_model
+from tests.bench.serving_path import cpu_seconds, healthy, running
+from tests.support.server import free_port
+
+_PROMPT = "Tell a traveller about small books. "
+_WARM_SECONDS = 1.5
+_CHAT = [{"role": "user", "content": _PROMPT}]
+_HTTP = {
+    "completions": {"prompt": _PROMPT},
+    "chat/completions": {"messages": _CHAT},
+}
+_STREAM_CHAT = "/octavo.inference.v1.Inference/StreamChatCompletion"
+
+# The first of these that the innermost Python frame of a sample is of. C functions, as those of
+# protobuf and orjson, belong to the frame that calls them.
+_STAGES = (
+    ("from the engine", ("engine_channel", "engine_messages", "request_stream")),
+    ("failover and pipeline", ("fleet/", "generation", "api/conversation", "aclosing")),
+    ("text of tokens", ("choice_text", "text/", "codecs")),
+    ("messages of the API", ("api/", "google/protobuf")),
+    ("JSON", ("inference_encode", "http/encoding", "_plain_frame", "sse.py:_frame")),
+    ("events over HTTP", ("http/", "uvicorn", "starlette", "admission/", "metrics")),
+    ("gRPC", ("grpc", "gen/")),
+    ("tasks and event loop", ("asyncio", "contextlib", "uvloop", "cli.py", "runners")),
+)
+
+
+class _HttpStream(asyncio.Protocol):
+    """One stream after another on one connection; counts events."""
+
+    def __init__(self, request: bytes, counts: collections.Counter[str]) -> None:
+        self._request = request
+        self._counts = counts
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if b"HTTP/1.1 4" in data or b"HTTP/1.1 5" in data:
+            raise RuntimeError(data.decode())
+        self._counts["messages"] += data.count(b"data: {")
+        self._counts["reads"] += 1
+        if data.endswith(b"0\r\n\r\n"):
+            self._counts["answers"] += 1
+            self._transport.write(self._request)
+
+
+async def _load_http(port: int, path: str, streams: int, tokens: int, measure, counts) -> None:
+    body = orjson.dumps(_HTTP[path] | {"max_tokens": tokens, "stream": True, "temperature": 0})
+    head = (
+        f"POST /v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    loop = asyncio.get_running_loop()
+    request = head.encode() + body
+    ends = [
+        await loop.create_connection(lambda: _HttpStream(request, counts), "127.0.0.1", port)
+        for _ in range(streams)
+    ]
+    await asyncio.to_thread(measure)
+    for transport, _ in ends:
+        transport.abort()
+
+
+async def _load_grpc(port: int, streams: int, tokens: int, measure, counts) -> None:
+    message = pb.ChatMessage(role=pb.ROLE_USER, content=pb.MessageContent(text=_PROMPT))
+    request = pb.CreateChatCompletionRequest(
+        messages=[message], max_tokens=tokens, temperature=0
+    ).SerializeToString()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        # Bytes as they are: the client shares the machine.
+        call = channel.unary_stream(_STREAM_CHAT, lambda data: data, lambda data: data)
+
+        async def one() -> None:
+            while True:
+                async for _ in call(request):
+                    counts["messages"] += 1
+                    counts["reads"] += 1
+                counts["answers"] += 1
+
+        tasks = [asyncio.create_task(one()) for _ in range(streams)]
+        await asyncio.to_thread(measure)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@click.command()
+@click.option("--model", default="smollm2", show_default=True)
+@click.option("--streams", default=64, show_default=True)
+@click.option("--seconds", default=5.0, show_default=True)
+@click.option("--tokens", default=512, show_default=True, help="Output tokens of a stream.")
+@click.option("--step", default=0.012, show_default=True, help="Seconds from token to token.")
+@click.option(
+    "--runs", default=3, show_default=True, help="Of each way; the median counts."
+)
+@click.option("--profile/--no-profile", default=False, help="Sample where the time goes.")
+def main(
+    model: str, streams: int, seconds: float, tokens: int, step: float, runs: int, profile: bool
+) -> None:
+    """Measures the router."""
+    file = resolve_model(model, default_cache_dir())
+    ways = [*_HTTP, "gRPC chat"]
+    with tempfile.TemporaryDirectory() as directory:
+        target = f"unix:{directory}/engine.sock"
+        engine = ["tests.bench.scripted_engine", str(file), target, str(step)]
+        with running(engine):
+            if profile:
+                for way in ways:
+                    _profile(way, file, target, streams, tokens, seconds, Path(directory))
+            else:
+                _measure(ways, file, target, streams, tokens, seconds, runs)
+
+
+def _router(file: Path, target: str, *before: str) -> tuple[list[str], int, int]:
+    port, grpc_port = free_port(), free_port()
+    command = [*(before or ("router_svc",)), "router", str(file), "--engines", target]
+    return [*command, "--port", str(port), "--grpc-port", str(grpc_port)], port, grpc_port
+
+
+def _measure(ways, file, target, streams, tokens, seconds, runs) -> None:
+    command, port, grpc_port = _router(file, target)
+    results = collections.defaultdict(list)
+    with running(command) as router:
+        while not healthy(port):
+            time.sleep(0.1)
+        for _ in range(runs):
+            for way in ways:
+                results[way].append(
+                    _run(way, router, port, grpc_port, streams, tokens, seconds, lambda: None)
+                )
+    click.echo(
+        f"{streams} streams\n"
+        "path              µs/token   loop  others  tokens/s per core     reads/token  tokens/s"
+    )
+    for way, found in results.items():
+        cost, loop, others, ratio, rate = sorted(found)[len(found) // 2]
+        click.echo(
+            f"{way:17} {cost:8.1f} {loop:6.1f} {others:7.1f} {1e6 / cost:18,.0f} {ratio:15.3f}"
+            f" {rate:9.0f}"
+        )
+
+
+def _run(way, router, port, grpc_port, streams, tokens, seconds, begin) -> tuple[float, ...]:
+    """µs per token: all, event loop, other threads; messages per token, tokens/s offered."""
+    counts: collections.Counter[str] = collections.Counter()
+    marks = []
+
+    def mark() -> None:
+        marks.append((time.monotonic(), cpu_seconds(router), dict(counts)))
+
+    def measure() -> None:
+        time.sleep(_WARM_SECONDS)
+        begin()
+        mark()
+        time.sleep(seconds)
+        mark()
+
+    if way == "gRPC chat":
+        asyncio.run(_load_grpc(grpc_port, streams, tokens, measure, counts))
+    else:
+        uvloop.run(_load_http(port, way, streams, tokens, measure, counts))
+    (start, before, counted), (end, after, total) = marks
+    messages = total["messages"] - counted.get("messages", 0)
+    answers = total.get("answers", 0) - counted.get("answers", 0)
+    # Beside its tokens a chat's stream has a message for its role, and every one has its end.
+    extra = answers * (1 if way == "completions" else 2)
+    num_tokens = messages - extra
+    main_thread, *others = sorted(after)
+    spent = {tid: (after[tid] - before.get(tid, 0.0)) / num_tokens * 1e6 for tid in after}
+    loop = spent[main_thread]
+    rest = sum(spent[tid] for tid in others)
+    reads = (total["reads"] - counted.get("reads", 0)) / num_tokens
+    return loop + rest, loop, rest, reads, num_tokens / (end - start)
+
+
+def _profile(way, file, target, streams, tokens, seconds, directory: Path) -> None:
+    counts_file = directory / "counts"
+    command, port, grpc_port = _router(file, target, "tests.bench.sampled_router", str(counts_file))
+    with running(command) as router:
+        while not healthy(port):
+            time.sleep(0.1)
+        cost, _, others, _, _ = _run(
+            way, router, port, grpc_port, streams, tokens, seconds,
+            lambda: router.send_signal(signal.SIGUSR1),
+        )  # fmt: skip
+    counts = json.loads(counts_file.read_text())
+    stages: collections.Counter[str] = collections.Counter()
+    places: collections.Counter[str] = collections.Counter()
+    for stack, count in counts.items():
+        innermost = stack.partition("|")[0]
+        stages[_stage_of(innermost)] += count
+        places[innermost.rpartition("site-packages/")[2]] += count
+    total = sum(counts.values())
+    click.echo(f"{way}: {cost:.1f} µs/token, of these {others:.1f} in other threads")
+    for stage, count in stages.most_common():
+        click.echo(f"  {stage:24} {count / total:6.1%} {cost * count / total:6.1f} µs")
+    for place, count in places.most_common(32):
+        click.echo(f"      {count / total:6.1%}  {place}")
+
+
+def _stage_of(place: str) -> str:
+    with suppress(StopIteration):
+        return next(name for name, marks in _STAGES if any(mark in place for mark in marks))
+    return "other"
+
+
+if __name__ == "__main__":
+    main()
