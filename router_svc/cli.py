@@ -26,6 +26,7 @@ from router_svc.model_store import (
     ModelNotFoundError,
     resolve_model,
 )
+from router_svc.plan_command import plan
 from router_svc.processes.supervisor import Supervisor, WorkerExitedError
 from router_svc.processes.worker import run_worker
 
@@ -121,6 +122,7 @@ def router(model: tuple[str, ...], targets: tuple[str, ...], **params: Any) -> N
 
 
 main.add_command(bench)
+main.add_command(plan)
 
 
 def _resolve(model: str) -> Path:

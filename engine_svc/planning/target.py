@@ -37,6 +37,7 @@ class Target:
     name: str
     available: AvailableMemory
     is_gpu: bool
+    utilization: float = 1.0  # the share of a GPU that is counted
 
 
 def choose_target(memory: str | None, gpu: str | None, utilization: float) -> Target:
@@ -47,12 +48,10 @@ def choose_target(memory: str | None, gpu: str | None, utilization: float) -> Ta
     if memory is not None and gpu is not None:
         raise ConfigError("--memory and --gpu are two answers to one question; give one of them")
     if gpu is not None:
-        name, size = _find_gpu(gpu)
-        share = AvailableMemory(int(size * utilization), f"{utilization:.0%} of one {name}")
-        return Target(name, share, is_gpu=True)
+        return _gpu(_find_gpu(gpu), utilization)
     if memory is not None:
         size = parse_size("--memory", memory)
-        return Target("given memory", AvailableMemory(size, "--memory"), is_gpu=False)
+        return Target("memory as given", AvailableMemory(size, "--memory"), is_gpu=False)
     free = available_memory(psutil.virtual_memory().available)
     return Target("this machine", free, is_gpu=False)
 
@@ -70,11 +69,24 @@ def parse_size(flag: str, text: str) -> int:
     return size
 
 
-def _find_gpu(asked: str) -> tuple[str, int]:
+def smallest_gpu(num_bytes: int, target: Target) -> Target | None:
+    """The smallest known GPU that has so much in the share that `target` has, if there is one."""
+    by_size = sorted(_GPUS, key=lambda name: _GPUS[name])
+    found = (_gpu(name, target.utilization) for name in by_size)
+    return next((gpu for gpu in found if gpu.available.num_bytes >= num_bytes), None)
+
+
+def _gpu(name: str, utilization: float) -> Target:
+    size = _GPUS[name] << 30
+    share = AvailableMemory(int(size * utilization), f"{utilization:.0%} of one {name}")
+    return Target(name, share, is_gpu=True, utilization=utilization)
+
+
+def _find_gpu(asked: str) -> str:
     wanted = _plain(asked)
-    for name, gib in _GPUS.items():
+    for name in _GPUS:
         if _plain(name) == wanted:
-            return name, gib << 30
+            return name
     raise ConfigError(
         f"--gpu {asked}: known are {', '.join(_GPUS)}; for another one, give its memory by --memory"
     )

@@ -24,7 +24,7 @@ PACKAGE_BUDGETS = {
     "engine_svc/service": 3200,  # everything grpc: submission, streams, embeddings, health, metrics
     "engine_svc/models": 1400,  # decoder and encoder families, 35 to 110 lines each
     "engine_svc/loader": 1500,
-    "engine_svc/planning": 1000,  # sizes before loading, and `octavo plan`: advice, table, JSON
+    "engine_svc/planning": 1200,  # sizes before loading, and `octavo plan`: advice, table, JSON
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
     "router_svc": 3800,  # process and commands, pipeline, one engine's connection, offline API
     "router_svc/fleet": 1600,  # discovery, balancing, failover

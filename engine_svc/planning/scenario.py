@@ -1,0 +1,133 @@
+"""One decoder, one set of flags, one memory: what start-up would plan there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from engine_svc.memory import MemoryPlan, plan_memory, token_arithmetic
+from engine_svc.planning.decoder import (
+    Computation,
+    choose_computation,
+    decoder_needs,
+    pool_request,
+    step_tokens,
+)
+from engine_svc.planning.sharding import shard, sharding_notices
+
+if TYPE_CHECKING:
+    from engine_svc.config import Settings
+    from engine_svc.loader.opened import OpenedModel
+    from engine_svc.planning.target import Target
+    from kernels.backend import MemoryNeeds
+    from kernels.spec import DecoderSpec
+
+_LOGIT_BYTES = 4
+_GPU_NOTICE = (
+    "sizes only: the engine has no GPU back end yet; weights count as its C++ back end packs them, "
+    "the rest in 16 bit, and CUDA's own memory is in the share that is left out"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is planned, and for what."""
+
+    settings: Settings
+    opened: OpenedModel
+    target: Target
+    num_ranks: int = 1
+
+    def with_model(self, **changes: Any) -> Scenario:
+        """The same with other fields of `ModelConfig`."""
+        model = replace(self.settings.model, **changes)
+        return replace(self, settings=replace(self.settings, model=model))
+
+    def with_cache(self, **changes: Any) -> Scenario:
+        """The same with other fields of `CacheConfig`."""
+        cache = replace(self.settings.cache, **changes)
+        return replace(self, settings=replace(self.settings, cache=cache))
+
+    def with_batch(self, **changes: Any) -> Scenario:
+        """The same with other fields of `BatchConfig`."""
+        batch = replace(self.settings.batch, **changes)
+        return replace(self, settings=replace(self.settings, batch=batch))
+
+    @property
+    def wanted_len(self) -> int:
+        """Tokens of a context, if it fits."""
+        return self.settings.model.max_model_len or self.opened.max_position
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a scenario takes of each rank, whether or not it fits. Sizes are in bytes."""
+
+    scenario: Scenario
+    computation: Computation
+    spec: DecoderSpec  # of a rank
+    needs: MemoryNeeds
+    step_tokens: int  # most tokens of a step
+
+    @property
+    def fixed(self) -> int:
+        """Weights and activations."""
+        return self.needs.weights + self.needs.activations
+
+    @property
+    def room(self) -> int:
+        """What is left for the KV pool; negative where there is not even that."""
+        return self.scenario.target.available.num_bytes - self.fixed
+
+    @property
+    def kv_per_token(self) -> int:
+        """KV of one token over all layers."""
+        return self.needs.kv_per_block // self.scenario.settings.cache.block_size
+
+    @property
+    def kv_arithmetic(self) -> str:
+        """The product that `kv_per_token` is, for people."""
+        element_bytes = self.computation.kv_element_bytes
+        return token_arithmetic(self.kv_per_token, self.spec, element_bytes)
+
+    @property
+    def description(self) -> str:
+        """In which types, for people."""
+        if not self.scenario.target.is_gpu:
+            return self.computation.description
+        precision = self.computation.precision
+        weights = {"auto": "as stored", "none": "16 bit"}.get(precision.weights, precision.weights)
+        kv_cache = "16 bit" if precision.kv_cache == "auto" else precision.kv_cache
+        return f"sized with weights {weights}, KV {kv_cache}"
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What to know of these sizes."""
+        ranks = sharding_notices(self.scenario.opened.spec, self.scenario.num_ranks)
+        own = (_GPU_NOTICE,) if self.scenario.target.is_gpu else self.computation.notices
+        return (*self.scenario.opened.notices, *own, *ranks)
+
+
+def measure(scenario: Scenario) -> Sizes:
+    """Sizes a scenario. Raises ConfigError for flags that do not go together."""
+    opened, settings = scenario.opened, scenario.settings
+    rank = replace(opened, spec=shard(opened.spec, scenario.num_ranks))
+    if scenario.target.is_gpu and settings.model.dtype in ("auto", "float16"):
+        # All 16-bit types take the same, and the C++ back end counts in this one.
+        settings = scenario.with_model(dtype="bfloat16").settings
+    computation = choose_computation(settings, rank)
+    needs = decoder_needs(settings, rank, computation)
+    # Tokens are picked from whole rows of logits, which are gathered.
+    num_tokens = step_tokens(settings, opened)
+    gathered = num_tokens * (opened.spec.vocab_size - rank.spec.vocab_size)
+    needs = replace(needs, activations=needs.activations + gathered * _LOGIT_BYTES)
+    return Sizes(scenario, computation, rank.spec, needs, num_tokens)
+
+
+def fit(sizes: Sizes) -> MemoryPlan:
+    """The plan that start-up makes of these sizes. Raises DoesNotFitError."""
+    scenario = sizes.scenario
+    pool = pool_request(scenario.settings, scenario.opened)
+    if scenario.target.is_gpu and pool.memory_bytes is None:
+        pool = replace(pool, memory_bytes=max(sizes.room, 1))  # nothing else wants it
+    return plan_memory(sizes.needs, scenario.target.available, pool)
