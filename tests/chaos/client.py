@@ -14,6 +14,7 @@ import httpx
 from tests.chaos.ledger import Ledger
 from tests.chaos.processes import Router
 from tests.chaos.requests import Wanted
+from tests.chaos.sse import event_data
 from tests.support.public_api import answer_of
 
 MAX_ATTEMPTS = 12
@@ -97,12 +98,10 @@ def _read(status: int, content: bytes) -> Any:
 
 async def _read_stream(response: httpx.Response, how: Delivery) -> Any:
     events: list[Any] = []
-    async for line in response.aiter_lines():
-        if not line.startswith("data: "):
-            continue
-        if line == "data: [DONE]":
+    async for data in event_data(response):
+        if data == b"[DONE]":
             return comparable(events)
-        event = json.loads(line.removeprefix("data: "))
+        event = json.loads(data)
         if "error" in event:
             raise TryAgainError(f"in a stream: {event['error']['message']}", told=True)
         events.append(event)
@@ -152,8 +151,10 @@ class Client:
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=32)
         self._http = httpx.AsyncClient(timeout=ATTEMPT_SECONDS, limits=limits)
 
-    async def close(self) -> None:
-        """Ends its connections."""
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def send(self, wanted: Wanted, how: Delivery, rng: random.Random) -> None:

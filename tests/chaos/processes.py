@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -59,7 +60,9 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts it and returns at once."""
+        """Starts it and returns at once. What was there before has ended, or is about to."""
+        if self._process is not None:
+            self._process.wait(10)
         self.starts += 1
         with self.log.open("wb") as sink:
             self._process = subprocess.Popen(
@@ -242,3 +245,16 @@ class Cluster:
                 if not router.alive:
                     raise RuntimeError(f"{router.name} ended:\n{router.log.read_text()}")
                 await asyncio.sleep(_POLL_SECONDS)
+
+
+@asynccontextmanager
+async def running_cluster(
+    model: Path, scratch: Path, *, num_engines: int, num_routers: int = 1, args: Sequence[str] = ()
+) -> AsyncIterator[Cluster]:
+    """A cluster that is ready, until the block ends."""
+    cluster = Cluster(model, scratch, num_engines=num_engines, num_routers=num_routers, args=args)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.chaos.processes import MODEL, Cluster, Router, total
+from tests.chaos.processes import MODEL, Cluster, Router, running_cluster, total
 from tests.support.public_api import CHAT, COMPLETIONS
 
 # Seconds that each may take; see `Timeline.took` for crowded machines.
@@ -50,18 +50,14 @@ class Timeline:
 
 async def measure(model: Path, scratch: Path) -> Timeline:
     """Death, freeze and cancel, in turn, under one router that is never started again."""
-    cluster = Cluster(model, scratch, num_engines=1, num_routers=1, args=())
     timeline = Timeline()
-    try:
-        await cluster.start()
+    async with running_cluster(model, scratch, num_engines=1) as cluster:
         async with httpx.AsyncClient(timeout=60, base_url=cluster.routers[0].url) as http:
             await _cancel(cluster.routers[0], http, timeline)
             await _death(cluster, http, timeline)
             await _freeze(cluster, http, timeline)
         if cluster.routers[0].starts != 1 or not cluster.routers[0].alive:
             timeline.problems.append("the router has ended")
-    finally:
-        await cluster.stop()
     return timeline
 
 
