@@ -55,7 +55,8 @@ def refusing(
     async def refuse(
         _requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        await context.send_initial_metadata(metadata)
+        if metadata:
+            await context.send_initial_metadata(tuple(metadata))
         await abort(context, error)
 
     # A handler of streams is called without waiting for a message, whatever the method is.
