@@ -4,6 +4,7 @@ PYTHON ?= python3
 MODEL ?= smollm2
 SERVE_ARGS ?=
 TEST_ARGS ?=
+TEST_JOBS ?= 3
 PEERS ?= bench/peers
 BENCH_ARGS ?=
 QUALITY_ARGS ?=
@@ -22,8 +23,8 @@ install: $(VENV)/.serve ## What serving needs.
 serve: $(VENV)/.serve ## Serve MODEL (default: a small model from PyPI) on ports 8000 and 50051.
 	$(BIN)/octavo serve $(MODEL) $(SERVE_ARGS)
 
-test: $(VENV)/.test ## Install what the tests need and run them all.
-	PATH="$(CURDIR)/$(BIN):$$PATH" GOMP_SPINCOUNT=1000 $(BIN)/python -m pytest $(TEST_ARGS)
+test: $(VENV)/.test ## Install what the tests need and run them all, TEST_JOBS files at a time.
+	PATH="$(CURDIR)/$(BIN):$$PATH" GOMP_SPINCOUNT=1000 $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(TEST_ARGS)
 
 fuzz: $(VENV)/.test ## Thousands of valid and invalid bodies to every operation; reports in build/fuzz.
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
