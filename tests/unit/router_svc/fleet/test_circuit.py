@@ -91,3 +91,13 @@ def test_retries_are_a_share_of_requests_beyond_a_reserve() -> None:
     assert not budget.spend()
     budget.earn()
     assert budget.spend()
+
+
+def test_a_request_whose_time_was_over_says_nothing_of_the_engine() -> None:
+    circuit, clock = failed(3)
+    clock.now += 1.0
+    circuit.begin()
+
+    circuit.gave_up()
+
+    assert circuit.state == "half_open"
