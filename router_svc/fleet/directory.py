@@ -60,16 +60,25 @@ class Directory:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self, number: int, source: Source) -> None:
-        async for targets in source.targets():
-            before = self._all()
-            self._found[number] = targets
-            after = self._all()
-            for target in sorted(after - before):
-                log.info("engine %s was found", target)
-                self._add(target)
-            for target in sorted(before - after):
-                log.info("engine %s is no longer there", target)
-                self._remove(target)
+        while True:
+            try:
+                async for targets in source.targets():
+                    self._change(number, targets)
+                return  # a source that never changes
+            except Exception:  # a router that follows nobody any more would only be found out late
+                log.exception("engines are looked for again, after a fault")
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _change(self, number: int, targets: frozenset[str]) -> None:
+        before = self._all()
+        self._found[number] = targets
+        after = self._all()
+        for target in sorted(after - before):
+            log.info("engine %s was found", target)
+            self._add(target)
+        for target in sorted(before - after):
+            log.info("engine %s is no longer there", target)
+            self._remove(target)
 
     def _all(self) -> frozenset[str]:
         return frozenset().union(*self._found.values())

@@ -125,15 +125,22 @@ class TargetFile:
     seconds: float = _FILE_SECONDS
 
     async def targets(self) -> AsyncIterator[frozenset[str]]:
-        """The targets. A file that cannot be read, or names something else, changes nothing."""
+        """The targets. A file that cannot be read, or names something else, changes nothing; nor
+        does one that is empty, until it is so a second time: it is perhaps just being written.
+        """
         seen: object = None
+        emptied: object = None
         while True:
             try:
                 status = self.path.stat()
                 version = (status.st_mtime_ns, status.st_ino, status.st_size)
                 if version != seen:
-                    seen = version
-                    yield self._read()
+                    before, seen = seen, version
+                    targets = self._read()
+                    if targets or before is None or version == emptied:
+                        yield targets
+                    else:
+                        seen, emptied = before, version
             except (OSError, UnicodeDecodeError, TargetError) as error:
                 if seen is None or not isinstance(error, OSError):
                     log.error("%s is not used: %s", self.path, error)

@@ -38,6 +38,8 @@ request_log = logging.getLogger("octavo.router.requests")
 
 # A request whose engines are lost one after another may be what kills them.
 MAX_LOST_ENGINES = 3
+# So long an answer that has begun tries to get on where every engine's queue is full.
+_FULL_SECONDS = 30.0
 
 
 class AttemptStream(EngineStream, Protocol):
@@ -105,6 +107,7 @@ class FailoverStream:
         self._engines: list[str] = []  # of each attempt
         self._outcome: str | None = None  # once it has failed
         self._is_logged = False
+        self._last_progress = 0.0  # time.monotonic() of the last tokens
         self.num_lost = 0  # engines that were lost under this request
 
     def cancel(self, choice: int | None = None) -> None:
@@ -202,6 +205,11 @@ class FailoverStream:
         match error.kind:
             case ErrorKind.RATE_LIMITED if not self._has_output:
                 return refused | {engine}  # full; another may have room
+            case ErrorKind.RATE_LIMITED if error.code == "queue_full":
+                # Nobody else can give the rest of what the client has begun to read.
+                if time.monotonic() > self._last_progress + _FULL_SECONDS:
+                    raise error
+                return refused | {engine}
             case ErrorKind.UNAVAILABLE if error.code == "draining":
                 return refused | {engine}
             case ErrorKind.UNAVAILABLE:
@@ -246,6 +254,7 @@ class FailoverStream:
                 choice = self._choices[event.choice]
                 if event.first_position == len(choice.token_ids):
                     choice.token_ids += event.token_ids
+                    self._last_progress = time.monotonic()
                 # A gap or a repeat is passed on: the pipeline names it and ends the request.
             case EngineFinish():
                 self._choices[event.choice].finished = True

@@ -51,6 +51,31 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
         assert await anext(targets) == {"a:1"}
 
 
+async def test_a_file_that_is_empty_while_it_is_written_loses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "engines"
+    file.write_text("a:1\n")
+    contents = iter(("", "a:1\nb:2\n"))  # after the first look, after the second
+
+    async def write_instead_of_sleeping(_: float) -> None:
+        file.write_text(next(contents))
+
+    monkeypatch.setattr(asyncio, "sleep", write_instead_of_sleeping)
+    async with aclosing(TargetFile(file).targets()) as targets:
+        assert [await anext(targets), await anext(targets)] == [{"a:1"}, {"a:1", "b:2"}]
+
+
+async def test_a_file_that_stays_empty_names_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "engines"
+    file.write_text("a:1\n")
+    async with aclosing(TargetFile(file, seconds=0.01).targets()) as targets:
+        await anext(targets)
+        file.write_text("")
+
+        assert await anext(targets) == set()
+
+
 async def test_a_file_that_is_gone_or_broken_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "engines"
     file.write_text("a:1\n")

@@ -243,6 +243,25 @@ async def test_cancelling_the_request_ends_it_without_another_attempt() -> None:
     assert len(placer.attempts) == 1
 
 
+async def test_an_answer_that_has_begun_waits_for_room() -> None:
+    full = ApiError(ErrorKind.RATE_LIMITED, "the queue is full", code="queue_full")
+    placer = ScriptedPlacer(
+        [admitted(), delta(0, 10), LOST], [full], [full], [admitted(), delta(1, 11), finish(2)]
+    )
+
+    events = await events_of(placer)
+
+    assert events == [admitted(), delta(0, 10), delta(1, 11), finish(2)]
+    assert placer.refused[3] == {"e0", "e1", "e2"}
+
+
+async def test_an_answer_whose_client_is_too_slow_ends() -> None:
+    slow = ApiError(ErrorKind.RATE_LIMITED, "the answer was not read", code="client_too_slow")
+
+    with pytest.raises(ApiError, match="not read"):
+        await events_of(ScriptedPlacer([admitted(), delta(0, 10), slow], [finish(1)]))
+
+
 @pytest.mark.parametrize(
     ("script", "outcome"),
     [
