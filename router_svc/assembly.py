@@ -108,7 +108,11 @@ def _load_model(
     except (TokenizerError, TemplateLoadError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     fleet = Fleet(
-        tokenizer.sha256, policy=params["routing_policy"], dialer=dialer, on_ready=on_ready
+        tokenizer.sha256,
+        policy=params["routing_policy"],
+        move_on_drain=params["engine_drain"] == "move",
+        dialer=dialer,
+        on_ready=on_ready,
     )
     return ServedModel(fleet, tokenizer, template, formats)
 

@@ -37,6 +37,15 @@ _ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     (
+        "--engine-drain",
+        {
+            "type": click.Choice(["move", "finish"]),
+            "default": "move",
+            "help": "What becomes of the answers of an engine that drains: they go on on another "
+            "engine at once, if there is one, or are left to finish.",
+        },
+    ),
+    (
         "--tool-call-parser",
         {
             "help": "How the model writes calls of tools: hermes, llama3_json, mistral, pythonic, "
@@ -88,6 +97,7 @@ def _apply(flags: tuple[tuple[str, dict[str, Any]], ...], command: _Command) -> 
         envvar = None
         if not settings.get("hidden"):
             envvar = "OCTAVO_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
-        shown = {"envvar": envvar, "show_envvar": True, "show_default": "default" in settings}
+        shown: dict[str, Any] = {"envvar": envvar, "show_envvar": True}
+        shown["show_default"] = "default" in settings
         command = click.option(name, **shown, **settings)(command)
     return command

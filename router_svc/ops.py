@@ -51,7 +51,8 @@ def ops_routes(router: Readiness, fleets: Sequence[Fleet], summing: Summing) -> 
         return JSONResponse({"requests_in_flight": int(sum(values))})
 
     async def metrics(_: Request) -> Response:
-        families, *answers = await asyncio.gather(summing(), *(fleet.metrics() for fleet in fleets))
+        engines = asyncio.gather(*(fleet.metrics() for fleet in fleets))
+        families, answers = await asyncio.gather(summing(), engines)
         expositions = [text for texts in answers for text in texts]
         text = await asyncio.to_thread(merged_exposition, families, expositions)
         return Response(text, media_type=CONTENT_TYPE)

@@ -47,6 +47,7 @@ class Fleet:
         tokenizer_sha256: str,
         *,
         policy: str = "prefix_aware",
+        move_on_drain: bool = True,
         dialer: Dialer | None = None,
         on_ready: Callable[[str, EngineInfo], None] | None = None,
     ) -> None:
@@ -57,6 +58,7 @@ class Fleet:
         self._on_ready = on_ready
         self._members: dict[str, Member] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
+        self._move_on_drain = move_on_drain
         self._budget = RetryBudget()
         self._turn = 0
         self._info: EngineInfo | None = None
@@ -271,7 +273,8 @@ class Fleet:
 
     def _move_from(self, member: Member) -> None:
         """Takes answers off an engine that drains, if there is another to go on with them."""
-        if not (member.channel.draining and member.channel.num_in_flight):
+        draining = self._move_on_drain and member.channel.draining
+        if not (draining and member.channel.num_in_flight):
             return
         if any(other.may_serve for other in self._members.values() if other is not member):
             member.channel.fail_all(

@@ -7,13 +7,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
+import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
-from octavo.engine.v1 import engine_pb2_grpc
+from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2
 
 from router_svc.fleet.fleet import Fleet
-from router_svc.generation_types import EngineDelta, GenerationRequest, Sampling
-from tests.support.steady_telemetry import add_steady_telemetry
+from router_svc.generation_types import (
+    EngineDelta,
+    EngineFinish,
+    GenerationRequest,
+    Sampling,
+)
+from tests.support.steady_telemetry import SteadyTelemetry, add_steady_telemetry
 
 REQUEST = GenerationRequest("r", (1, 2), Sampling(temperature=0))
 
@@ -21,8 +27,14 @@ REQUEST = GenerationRequest("r", (1, 2), Sampling(temperature=0))
 class OneTokenEngine(engine_pb2_grpc.EngineServicer):
     """Gives every request one token, and goes on only when it is told to."""
 
+    telemetry: SteadyTelemetry
+
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
+
+    def drain(self) -> None:
+        """Says that it takes no more."""
+        self.telemetry.load.state = telemetry_pb2.ENGINE_STATE_DRAINING
 
     async def GetModelInfo(self, request, context):  # noqa: N802 - gRPC's name
         return pb.GetModelInfoResponse(served_names=["m"], tokenizer_sha256="abc")
@@ -45,7 +57,7 @@ def _message(stream_id: int, event: pb.GenerateResponse) -> pb.SessionResponse:
 async def served(engine: OneTokenEngine) -> AsyncIterator[tuple[grpc.aio.Server, str]]:
     server = grpc.aio.server()
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
-    add_steady_telemetry(server)
+    engine.telemetry = add_steady_telemetry(server)
     servicer = health.aio.HealthServicer()
     await servicer.set("octavo.engine.v1.Engine", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
@@ -58,10 +70,12 @@ async def served(engine: OneTokenEngine) -> AsyncIterator[tuple[grpc.aio.Server,
 
 
 @asynccontextmanager
-async def fleet_of(*engines: OneTokenEngine) -> AsyncIterator[tuple[Fleet, list[str]]]:
+async def fleet_of(
+    *engines: OneTokenEngine, move_on_drain: bool = True
+) -> AsyncIterator[tuple[Fleet, list[str]]]:
     async with AsyncExitStack() as stack:
         targets = [(await stack.enter_async_context(served(engine)))[1] for engine in engines]
-        fleet = Fleet("abc")
+        fleet = Fleet("abc", policy="round_robin", move_on_drain=move_on_drain)
         stack.push_async_callback(fleet.close)
         for target in targets:
             fleet.add(target)
@@ -114,3 +128,22 @@ async def test_an_engine_lost_while_it_is_asked_for_metrics_has_none() -> None:
         fleet.remove(targets[0])  # which closes its channel under the question
 
         assert len(await asked) == 2
+
+
+@pytest.mark.parametrize(("move", "engine_that_ends_it"), [(True, 1), (False, 0)])
+async def test_an_answer_leaves_an_engine_that_drains_or_is_left_to_finish(
+    move: bool, engine_that_ends_it: int
+) -> None:
+    engines = OneTokenEngine(), OneTokenEngine()
+    async with fleet_of(*engines, move_on_drain=move) as (fleet, _):
+        events = aiter(fleet.submit(REQUEST))
+        await anext(events)
+        engines[0].drain()
+        await asyncio.sleep(0.7)  # it tells its load every half second
+
+        engines[engine_that_ends_it].go_on.set()
+
+        async with asyncio.timeout(5):
+            rest = [event async for event in events]
+    assert isinstance(rest[-1], EngineFinish)
+    assert fleet.num_failovers == int(move)
