@@ -87,10 +87,15 @@ def _smaller_pools(sizes: Sizes, context_bytes: int) -> Iterator[tuple[str, Scen
     if 0 < num_tokens < scenario.wanted_len:
         shorter = scenario.with_model(max_model_len=num_tokens)
         yield f"--max-model-len {num_tokens}", shorter
-    if asked is not None:
-        for size in dict.fromkeys((room * sizes.needs.kv_per_block, context_bytes)):
-            pool = scenario.with_cache(memory_bytes=size or None, num_blocks=None)
-            yield f"--kv-cache-memory-bytes {size}", pool
+    if asked is None:
+        return
+    for num_blocks in dict.fromkeys((room, context_bytes // sizes.needs.kv_per_block)):
+        if cache.num_blocks is not None:
+            pool = scenario.with_cache(num_blocks=num_blocks or None)
+            yield f"--num-gpu-blocks-override {num_blocks}", pool
+        else:
+            size = num_blocks * sizes.needs.kv_per_block
+            yield f"--kv-cache-memory-bytes {size}", scenario.with_cache(memory_bytes=size or None)
 
 
 def _smaller_steps(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:

@@ -70,6 +70,7 @@ def _line(length: LengthFit, report: Report) -> str:
 
 def _ways(report: Report) -> Table:
     table = Table("What helps", "weights", "context", "KV pool")
+    table.columns[0].no_wrap = True  # flags are to be copied
     for column in table.columns[1:]:
         column.justify = "right"
     for way in report.ways:
