@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu system-deps clean
+.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -63,6 +63,12 @@ bench-quality: $(VENV)/.test ## Perplexity and agreement of each precision; the 
 
 bench-cpu: $(VENV)/.test ## Octavo and its peers side by side (docs/benchmarks-cpu.md); results in bench/.
 	$(BIN)/python -m tests.bench.cpu --peers $(PEERS) $(BENCH_ARGS)
+
+bench-routing: $(VENV)/.serve ## Prefix-aware routing against round-robin on three engines (docs/benchmarks-fleet.md).
+	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.routing $(BENCH_ARGS)
+
+bench-router: $(VENV)/.serve ## CPU time of the router for each token (docs/benchmarks-fleet.md).
+	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.router_cost $(BENCH_ARGS)
 
 # RUNLEVEL=1: services that come along are not started.
 APT := RUNLEVEL=1 apt-get install -y -qq --no-install-recommends

@@ -30,6 +30,7 @@ from router_svc.engine_messages import (
 )
 from router_svc.engine_tls import Dialer, explain_failure
 from router_svc.errors import ApiError, ErrorKind
+from router_svc.generation_types import EngineDelta
 from router_svc.request_stream import RequestStream
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class EngineChannel:
         self.load = EngineLoad()
         self.draining = False
         self.ready_since = 0.0  # time.monotonic()
+        self.num_generated = 0  # tokens that came from the engine so far
         self._check = check
         self._on_load = on_load
         self._follow = follow
@@ -298,6 +300,7 @@ class EngineChannel:
         try:
             async for message in call:
                 self._dispatch_runs(message.token_runs)
+                self.num_generated += len(message.token_runs.token_ids)
                 for event in message.events:
                     self._dispatch(event)
         finally:
@@ -352,6 +355,8 @@ class EngineChannel:
         elif event.event.WhichOneof("event") == "prompt_logprobs":
             stream.push(to_prompt_logprobs(event.event.prompt_logprobs, stream.prompt))
         elif (translated := to_event(event.event)) is not None:
+            if isinstance(translated, EngineDelta):
+                self.num_generated += len(translated.token_ids)
             stream.push(translated)
             if stream.num_unfinished == 0:
                 self._streams.pop(event.stream_id, None)

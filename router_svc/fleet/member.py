@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from router_svc.fleet.policies import Candidate
 from router_svc.fleet.prefix_index import PrefixIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from router_svc.engine_channel import EngineChannel
     from router_svc.engine_info import EngineLoad
@@ -24,7 +25,30 @@ if TYPE_CHECKING:
 # A report may have been under way when a request was sent: what it does not know of yet counts
 # beside it for so long.
 _REPORT_SECONDS = 0.2
+# Work counts as recent for about so long.
+_RECENT_SECONDS = 30.0
 _TO_BLAME = (ErrorKind.UNAVAILABLE, ErrorKind.INTERNAL)
+
+
+class RecentWork:
+    """Tokens, of which those that lie back count less and less. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tokens = 0.0
+        self._at = clock()
+
+    @property
+    def tokens(self) -> float:
+        """What counts of them now."""
+        now = self._clock()
+        self._tokens *= math.exp((self._at - now) / _RECENT_SECONDS)
+        self._at = now
+        return self._tokens
+
+    def add(self, tokens: int) -> None:
+        """Adds tokens of this moment."""
+        self._tokens = self.tokens + tokens
 
 
 @dataclass(slots=True)
@@ -42,6 +66,8 @@ class Member:
         self.prefixes = PrefixIndex()
         self.leaving = False  # no longer discovered; finishes what it has
         self._recent: deque[_Dispatched] = deque()
+        self._work = RecentWork()
+        self._num_generated = 0  # of the channel's, counted as work
 
     @property
     def name(self) -> str:
@@ -56,6 +82,8 @@ class Member:
     def candidate(self, cached_tokens: int) -> Candidate:
         """What a policy gets to know."""
         load = self.channel.load
+        generated, self._num_generated = self._num_generated, self.channel.num_generated
+        self._work.add(self._num_generated - generated)
         return Candidate(
             engine=self.name,
             queued_tokens=load.num_uncomputed_tokens + self._not_yet_reported(load),
@@ -63,6 +91,7 @@ class Member:
             cached_tokens=cached_tokens,
             kv_usage=1 - load.num_free_blocks / load.num_blocks if load.num_blocks else 0.0,
             ready_seconds=time.monotonic() - self.channel.ready_since,
+            recent_tokens=self._work.tokens,
         )
 
     def submit(
@@ -72,6 +101,7 @@ class Member:
         self.prefixes.expect(hashes)
         tokens = len(request.prompt_token_ids) - cached_tokens
         self._recent.append(_Dispatched(time.monotonic(), tokens * request.n))
+        self._work.add(tokens)
         self.circuit.begin()
         return Attempt(self, self.channel.submit(request))
 

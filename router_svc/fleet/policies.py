@@ -5,10 +5,14 @@
     round_robin    whose turn it is
     least_loaded   queued tokens + prompt
     prefix_aware   queued tokens + prompt − cached tokens
+                     + ½ of the tokens that another has cached and this one has not
+                     + ½ of the work it has done, of late, beyond the idlest
 
 `queued_tokens` is what the engine last pushed plus what this router has sent since, so that a
-burst between two reports spreads. An engine that is new gets less for a while. A hot prefix stays
-on one engine for as long as computing it anew elsewhere costs more than waiting there: the cap on
+burst between two reports spreads. An engine that is newer than others gets less for a while.
+
+A hot prefix stays on one engine until waiting there, or what that engine has had to do more than
+others, outweighs computing it anew and the place that a copy takes in another cache: the cap on
 affinity is the load itself.
 """
 
@@ -20,6 +24,12 @@ from typing import TypeAlias
 
 # What a running choice costs others, in tokens a step: its share of each step until it ends.
 _TOKENS_PER_RUNNING = 8
+# What a copy of cached tokens costs besides computing it, per token: the place of something else in
+# that engine's cache, which has to be computed again.
+_COPY = 0.5
+# How much of the work that an engine has done more than another is held against it: less than all,
+# as a part of it is chance, and will even out without copies.
+_BALANCE = 0.5
 SLOW_START_SECONDS = 10.0
 _LEAST_WEIGHT = 0.1
 
@@ -34,6 +44,7 @@ class Candidate:
     cached_tokens: int  # of this request's prompt
     kv_usage: float  # 0 to 1
     ready_seconds: float
+    recent_tokens: float = 0.0  # computed and generated, of late
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +87,31 @@ POLICIES: dict[str, Policy] = {
 def _by_cost(
     candidates: Sequence[Candidate], prompt_tokens: int, turn: int, *, with_cache: bool
 ) -> list[Ranked]:
+    # Where all are new, nobody could take the part of one that starts slowly.
+    all_new = all(each.ready_seconds < SLOW_START_SECONDS for each in candidates)
     ranked = []
     for candidate in candidates:
         waiting = candidate.queued_tokens + _TOKENS_PER_RUNNING * candidate.num_running
         own = prompt_tokens - (candidate.cached_tokens if with_cache else 0)
-        weight = max(_LEAST_WEIGHT, min(1.0, candidate.ready_seconds / SLOW_START_SECONDS))
         reason = f"{waiting} tokens before it, {own} of its own"
-        if with_cache and candidate.cached_tokens:
-            reason += f" ({candidate.cached_tokens} cached)"
-        if weight < 1:
+        cost: float = waiting + own
+        if with_cache:
+            if candidate.cached_tokens:
+                reason += f" ({candidate.cached_tokens} cached)"
+            copies = _COPY * (max(c.cached_tokens for c in candidates) - candidate.cached_tokens)
+            if copies:
+                reason += f", {copies:.0f} for a copy of what another has"
+            # Not more than this prompt is worth: one without a past would get all there is.
+            ahead = candidate.recent_tokens - min(c.recent_tokens for c in candidates)
+            ahead = min(_BALANCE * ahead, prompt_tokens)
+            if ahead >= 1:
+                reason += f", {ahead:.0f} for work done"
+            cost += copies + ahead
+        weight = max(_LEAST_WEIGHT, min(1.0, candidate.ready_seconds / SLOW_START_SECONDS))
+        if weight < 1 and not all_new:
             reason += f", slow start at {weight:.0%}"
-        ranked.append(Ranked(candidate, (waiting + own) / weight, reason))
+            cost /= weight
+        ranked.append(Ranked(candidate, cost, reason))
     # Among equals each gets its turn.
     start = turn % max(1, len(ranked))
     return sorted([*ranked[start:], *ranked[:start]], key=lambda each: each.cost)
