@@ -10,7 +10,7 @@ from tests.support.held_service import HeldService, held_service
 from tests.support.tiny_models import make_tiny
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def held_routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldService]:
     """Two routers over an engine whose steps a test can hold."""
     directory = tmp_path_factory.mktemp("held")
@@ -25,4 +25,4 @@ def service(held_routers: HeldService) -> Iterator[HeldService]:
     yield held_routers
     held_routers.gate.open()
     (router, _) = held_routers.routers
-    assert router.wait_until(held_routers.idle), "something still runs, or holds blocks"
+    assert router.wait_until(held_routers.idle, 30), "something still runs, or holds blocks"

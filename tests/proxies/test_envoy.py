@@ -56,11 +56,11 @@ def test_a_cancel_reaches_the_engine(service: HeldService, envoy: Proxy, texts: 
     service.gate.hold()
 
     stream.close()
-    ended = router.wait_until(lambda: not service.in_flight())
+    ended = router.wait_until(lambda: not service.in_flight(), 30)
     service.gate.open()
 
     assert ended, "the routers still serve it"
-    assert router.wait_until(service.idle), "the engine still has its blocks"
+    assert router.wait_until(service.idle, 30), "the engine still has its blocks"
     assert router.metric("vllm:generation_tokens_total") - before < ENDLESS
 
 

@@ -54,7 +54,7 @@ def test_calls_follow_the_endpoints(service: HeldService, tell: Tell) -> None:
 
     def comes_to(expected: list[int]) -> bool:
         """A change takes its time to reach the client; no call may fail meanwhile."""
-        return service.routers[0].wait_until(lambda: spread(sum(expected)) == expected)
+        return service.routers[0].wait_until(lambda: spread(sum(expected)) == expected, 30)
 
     tell(endpoints=[first])
     assert spread(8) == [8, 0]
