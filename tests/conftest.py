@@ -10,6 +10,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from octavo.cache_dir import default_cache_dir
 
 from router_svc.model_store import (
@@ -20,6 +21,10 @@ from router_svc.model_store import (
     fetch_packaged_directory,
 )
 from tests.support.server import RunningServer, running_server
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("octavo", deadline=None)
+settings.load_profile("octavo")
 
 GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 
