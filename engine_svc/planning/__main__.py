@@ -9,6 +9,8 @@ from typing import Any
 import click
 from octavo.flags import plan_options, process_options
 
+_WIDTH = 100  # columns, of what goes to a file or a pipe
+
 
 @click.command()
 @click.argument("model_path", type=click.Path(exists=True, path_type=Path))
@@ -41,7 +43,8 @@ def main(model_path: Path, **params: Any) -> None:
     if params["json"]:
         click.echo(orjson.dumps(found.as_json(), option=orjson.OPT_INDENT_2))
     else:
-        console = Console(markup=False, highlight=False, soft_wrap=True)
+        width = None if sys.stdout.isatty() else _WIDTH
+        console = Console(width=width, markup=False, highlight=False, soft_wrap=True)
         show(found, console)
     sys.exit(0 if found.fits else 1)
 

@@ -50,7 +50,7 @@ def _memory(report: Report) -> Table:
         name = "left for KV" if report.left_bytes >= 0 else "missing"
         table.add_row(name, format_bytes(abs(report.left_bytes)), "")
     else:
-        table.add_row("left free", format_bytes(report.left_bytes), "page cache, other processes")
+        table.add_row("left free", format_bytes(report.left_bytes), "not planned for")
     return table
 
 
