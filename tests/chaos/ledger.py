@@ -18,6 +18,7 @@ class Ledger:
     lost: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)  # an answer, error or prefix that is another
     unexcused: list[str] = field(default_factory=list)  # failures that no fault explains
+    outlived: int = 0  # answers for which more than one engine was asked
     retries: Counter[str] = field(default_factory=Counter)  # by reason; clients tried again
     by_kind: Counter[str] = field(default_factory=Counter)
     by_delivery: Counter[str] = field(default_factory=Counter)
@@ -43,6 +44,7 @@ class Ledger:
         rows = [("requests sent", self.sent), ("  answered", self.answered)]
         rows += [("  refused: bad inputs", self.refused), ("  cancelled", self.cancelled)]
         rows += [("  lost", len(self.lost)), ("altered", len(self.altered))]
+        rows += [("answers that outlived an engine, or found one full", self.outlived)]
         rows += [("failures that no fault excuses", len(self.unexcused))]
         rows += [(f"of kind {kind}", count) for kind, count in sorted(self.by_kind.items())]
         rows += [(f"delivered as {how}", count) for how, count in sorted(self.by_delivery.items())]
