@@ -248,7 +248,8 @@ VALID = CHAT + b"Content-Length: 44\r\n\r\n" + BODY
 def test_no_bytes_take_down_the_server_or_get_another_shape(port: int, sent: bytes) -> None:
     with connection(port) as opened:
         opened.sendall(sent)
-        opened.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it may have answered and closed by now
+            opened.shutdown(socket.SHUT_WR)
         received = all_from(opened)
 
     while received:
