@@ -192,15 +192,17 @@ class Fleet:
         self, prompt_tokens: int, hashes: Sequence[bytes], refused: frozenset[str] = frozenset()
     ) -> list[Ranked]:
         """The engines that could take a prompt whose blocks have these names, best first."""
-        there = [m for m in self._members.values() if m.may_serve and m.name not in refused]
-        allowed = [member for member in there if member.circuit.allows]
-        if len(allowed) < _PANIC_SHARE * len(there):
-            allowed = there
+        allowed = self._allowed(refused)
         block_size = 0 if self._info is None else self._info.block_size
         candidates = [
             member.candidate(member.prefixes.num_cached(hashes) * block_size) for member in allowed
         ]
         return POLICIES[self.policy](candidates, prompt_tokens, self._turn)
+
+    def _allowed(self, refused: frozenset[str] | set[str]) -> list[Member]:
+        there = [m for m in self._members.values() if m.may_serve and m.name not in refused]
+        allowed = [member for member in there if member.circuit.allows]
+        return there if len(allowed) < _PANIC_SHARE * len(there) else allowed
 
     def explain(
         self, token_ids: Sequence[int], cache_salt: str
@@ -221,28 +223,28 @@ class Fleet:
     ) -> list[Sequence[float]]:
         """One vector an input, in their order.
 
-        Sent again if its engine is lost, and to another if it is full, all before the deadline.
+        Sent again if its engine is lost, and to another if it is full or drains, all before the
+        deadline.
         """
         self._budget.earn()
         inputs = list(inputs)
         loop = asyncio.get_running_loop()
         deadline = None if request.timeout is None else loop.time() + request.timeout
-        full: set[str] = set()
+        refused: set[str] = set()
         refusal: ApiError | None = None
         while True:
-            there = [m for m in self._members.values() if m.may_serve and m.circuit.allows]
-            there = [member for member in there if member.name not in full]
-            if not there:
+            allowed = self._allowed(refused)
+            if not allowed:
                 raise refusal or ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
             self._turn += 1
-            member = min(there, key=lambda each: each.channel.num_in_flight)
+            member = min(allowed, key=lambda each: each.channel.num_in_flight)
             if deadline is not None:
                 request = replace(request, timeout=max(0.0, deadline - loop.time()))
             try:
                 vectors = await member.channel.embed(request, inputs)
             except ApiError as error:
-                if error.kind is ErrorKind.RATE_LIMITED:
-                    full.add(member.name)
+                if error.kind is ErrorKind.RATE_LIMITED or error.code == "draining":
+                    refused.add(member.name)
                     refusal = error
                     continue
                 if error.kind is not ErrorKind.UNAVAILABLE or not self._budget.spend():

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
@@ -14,6 +17,18 @@ from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.fleet import Fleet
 from tests.support.scripted_encoder_engine import ScriptedEncoder, serve_encoder
 
+
+def _packed(message: Message) -> Any:
+    packed = Any()
+    packed.Pack(message)
+    return packed
+
+
+DRAINING = Status(
+    code=grpc.StatusCode.UNAVAILABLE.value[0],
+    message="the engine is shutting down",
+    details=[_packed(ErrorInfo(reason="DRAINING", domain="engine.octavo"))],
+)
 FULL = rpc_status.to_status(
     Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message="the queue is full")
 )
@@ -47,6 +62,20 @@ async def test_inputs_go_to_another_engine_when_one_is_full(
 
     assert [len(vectors) for vectors in answers] == [1, 1]
     assert len(second.calls) == 2
+
+
+async def test_inputs_that_meet_a_drain_go_elsewhere_and_blame_nobody(
+    two: tuple[Fleet, ScriptedEncoder, ScriptedEncoder],
+) -> None:
+    fleet, first, second = two
+    first.refusal = rpc_status.to_status(DRAINING)
+
+    for _ in range(8):
+        assert len(await fleet.embed(REQUEST, [EncoderInput([5])])) == 1
+
+    assert len(second.calls) == 8
+    assert [member.circuit.state for member in fleet.members] == ["closed", "closed"]
+    assert fleet.num_retries == 0
 
 
 async def test_when_all_are_full_the_refusal_is_the_engines_own(
