@@ -49,12 +49,6 @@ async def generate(
     try:
         async for event in stream:
             match event:
-                case EngineAdmitted(cached_tokens):
-                    yield Started(cached_tokens)
-                case EnginePromptLogprobs(entries):
-                    prompt_entries += entries
-                    if len(prompt_entries) == len(request.prompt_token_ids):
-                        yield PromptLogprobs(tuple(prompt_entries))
                 case EngineDelta() | EngineFinish():
                     choice = choices.get(event.choice)
                     if choice is None:
@@ -69,6 +63,12 @@ async def generate(
                     yield delta
                     if not choices:
                         return
+                case EngineAdmitted(cached_tokens):
+                    yield Started(cached_tokens)
+                case EnginePromptLogprobs(entries):
+                    prompt_entries += entries
+                    if len(prompt_entries) == len(request.prompt_token_ids):
+                        yield PromptLogprobs(tuple(prompt_entries))
         raise EngineProtocolError("the engine ended the stream before every choice had finished")
     finally:
         stream.cancel()

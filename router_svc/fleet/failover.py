@@ -135,7 +135,8 @@ class FailoverStream:
                     async for event in placement.stream:
                         if (news := self._take(event)) is not None:
                             yield news
-                        if all(choice.finished for choice in self._choices):
+                        # Looked at only when there is news of it: this runs for each token.
+                        if isinstance(event, EngineFinish) and self._is_finished:
                             self._end(None)
                             return
                     self._end(None)
@@ -167,7 +168,7 @@ class FailoverStream:
         if self._is_logged:
             return
         self._is_logged = True
-        finished = all(choice.finished for choice in self._choices)
+        finished = self._is_finished
         request_log.info(
             "request_id=%s outcome=%s prompt_tokens=%d completion_tokens=%d engines=%s",
             self._request.request_id,
@@ -176,6 +177,10 @@ class FailoverStream:
             sum(len(choice.token_ids) for choice in self._choices),
             ",".join(self._engines) or "none",
         )
+
+    @property
+    def _is_finished(self) -> bool:
+        return all(choice.finished for choice in self._choices)
 
     @property
     def _has_output(self) -> bool:

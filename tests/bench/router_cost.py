@@ -4,11 +4,12 @@
 
 Real processes, sockets and protocols, and an engine without a model (tests.bench.scripted_engine)
 that gives each stream one token a step. CPU time, of all threads of the router's process, counts
-what the router does and not how busy the machine is. Every token is an event or a message of its
-own ("   reads/token" would be less than 1 if tokens were put together).
+what the router does and not how busy the machine is.
 
-    tokens/s per core   what one core would carry: 1 s ÷ CPU time per token
+    tokens/s per core   what one core carries: 1 s ÷ CPU time per token
     loop, others        the thread of the event loop, and those of gRPC's C core
+    messages/token      about 1: each token is an event or a message of its own; the rest begins and
+                        ends answers, or was sent before the measurement
 
 With --profile the router is sampled by a timer of its CPU time (tests.bench.sampled_router), and
 samples are shared out among the stages of the path.
@@ -33,6 +34,7 @@ from octavo.cache_dir import default_cache_dir
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.model_store import resolve_model
+from tests.bench.scripted_engine import TokenCount
 from tests.bench.serving_path import cpu_seconds, healthy, running
 from tests.support.server import free_port
 
@@ -43,6 +45,7 @@ _HTTP = {
     "completions": {"prompt": _PROMPT},
     "chat/completions": {"messages": _CHAT},
 }
+_WAYS = [*_HTTP, "gRPC chat"]
 _STREAM_CHAT = "/octavo.inference.v1.Inference/StreamChatCompletion"
 
 # The first of these that the innermost Python frame of a sample is of. C functions, as those of
@@ -74,9 +77,7 @@ class _HttpStream(asyncio.Protocol):
         if b"HTTP/1.1 4" in data or b"HTTP/1.1 5" in data:
             raise RuntimeError(data.decode())
         self._counts["messages"] += data.count(b"data: {")
-        self._counts["reads"] += 1
         if data.endswith(b"0\r\n\r\n"):
-            self._counts["answers"] += 1
             self._transport.write(self._request)
 
 
@@ -110,8 +111,6 @@ async def _load_grpc(port: int, streams: int, tokens: int, measure, counts) -> N
             while True:
                 async for _ in call(request):
                     counts["messages"] += 1
-                    counts["reads"] += 1
-                counts["answers"] += 1
 
         tasks = [asyncio.create_task(one()) for _ in range(streams)]
         await asyncio.to_thread(measure)
@@ -126,25 +125,35 @@ async def _load_grpc(port: int, streams: int, tokens: int, measure, counts) -> N
 @click.option("--seconds", default=5.0, show_default=True)
 @click.option("--tokens", default=512, show_default=True, help="Output tokens of a stream.")
 @click.option("--step", default=0.012, show_default=True, help="Seconds from token to token.")
-@click.option(
-    "--runs", default=3, show_default=True, help="Of each way; the median counts."
-)
+@click.option("--runs", default=3, show_default=True, help="Of each way; the median counts.")
+@click.option("--way", type=click.Choice(_WAYS), multiple=True, help="Default: all.")
 @click.option("--profile/--no-profile", default=False, help="Sample where the time goes.")
 def main(
-    model: str, streams: int, seconds: float, tokens: int, step: float, runs: int, profile: bool
+    model: str,
+    streams: int,
+    seconds: float,
+    tokens: int,
+    step: float,
+    runs: int,
+    way: tuple[str, ...],
+    profile: bool,
 ) -> None:
     """Measures the router."""
     file = resolve_model(model, default_cache_dir())
-    ways = [*_HTTP, "gRPC chat"]
+    ways = list(way) or _WAYS
     with tempfile.TemporaryDirectory() as directory:
         target = f"unix:{directory}/engine.sock"
-        engine = ["tests.bench.scripted_engine", str(file), target, str(step)]
+        count_file = Path(directory) / "tokens"
+        engine = ["tests.bench.scripted_engine", str(file), target, str(step), str(count_file)]
         with running(engine):
+            while not count_file.exists():
+                time.sleep(0.1)
+            sent = TokenCount(count_file, create=False)
             if profile:
-                for way in ways:
-                    _profile(way, file, target, streams, tokens, seconds, Path(directory))
+                for each in ways:
+                    _profile(each, file, target, streams, tokens, seconds, sent, Path(directory))
             else:
-                _measure(ways, file, target, streams, tokens, seconds, runs)
+                _measure(ways, file, target, streams, tokens, seconds, runs, sent)
 
 
 def _router(file: Path, target: str, *before: str) -> tuple[list[str], int, int]:
@@ -153,7 +162,7 @@ def _router(file: Path, target: str, *before: str) -> tuple[list[str], int, int]
     return [*command, "--port", str(port), "--grpc-port", str(grpc_port)], port, grpc_port
 
 
-def _measure(ways, file, target, streams, tokens, seconds, runs) -> None:
+def _measure(ways, file, target, streams, tokens, seconds, runs, sent) -> None:
     command, port, grpc_port = _router(file, target)
     results = collections.defaultdict(list)
     with running(command) as router:
@@ -162,11 +171,11 @@ def _measure(ways, file, target, streams, tokens, seconds, runs) -> None:
         for _ in range(runs):
             for way in ways:
                 results[way].append(
-                    _run(way, router, port, grpc_port, streams, tokens, seconds, lambda: None)
+                    _run(way, router, port, grpc_port, streams, tokens, seconds, sent)
                 )
     click.echo(
         f"{streams} streams\n"
-        "path              µs/token   loop  others  tokens/s per core     reads/token  tokens/s"
+        "path              µs/token   loop  others  tokens/s per core  messages/token  tokens/s"
     )
     for way, found in results.items():
         cost, loop, others, ratio, rate = sorted(found)[len(found) // 2]
@@ -176,13 +185,15 @@ def _measure(ways, file, target, streams, tokens, seconds, runs) -> None:
         )
 
 
-def _run(way, router, port, grpc_port, streams, tokens, seconds, begin) -> tuple[float, ...]:
+def _run(
+    way, router, port, grpc_port, streams, tokens, seconds, sent, begin=lambda: None
+) -> tuple[float, ...]:
     """µs per token: all, event loop, other threads; messages per token, tokens/s offered."""
     counts: collections.Counter[str] = collections.Counter()
     marks = []
 
     def mark() -> None:
-        marks.append((time.monotonic(), cpu_seconds(router), dict(counts)))
+        marks.append((time.monotonic(), sent.value, cpu_seconds(router), counts["messages"]))
 
     def measure() -> None:
         time.sleep(_WARM_SECONDS)
@@ -195,28 +206,24 @@ def _run(way, router, port, grpc_port, streams, tokens, seconds, begin) -> tuple
         asyncio.run(_load_grpc(grpc_port, streams, tokens, measure, counts))
     else:
         uvloop.run(_load_http(port, way, streams, tokens, measure, counts))
-    (start, before, counted), (end, after, total) = marks
-    messages = total["messages"] - counted.get("messages", 0)
-    answers = total.get("answers", 0) - counted.get("answers", 0)
-    # Beside its tokens a chat's stream has a message for its role, and every one has its end.
-    extra = answers * (1 if way == "completions" else 2)
-    num_tokens = messages - extra
+    (start, sent_before, before, counted), (end, sent_after, after, total) = marks
+    num_tokens = sent_after - sent_before
     main_thread, *others = sorted(after)
     spent = {tid: (after[tid] - before.get(tid, 0.0)) / num_tokens * 1e6 for tid in after}
     loop = spent[main_thread]
     rest = sum(spent[tid] for tid in others)
-    reads = (total["reads"] - counted.get("reads", 0)) / num_tokens
-    return loop + rest, loop, rest, reads, num_tokens / (end - start)
+    messages = (total - counted) / num_tokens
+    return loop + rest, loop, rest, messages, num_tokens / (end - start)
 
 
-def _profile(way, file, target, streams, tokens, seconds, directory: Path) -> None:
+def _profile(way, file, target, streams, tokens, seconds, sent, directory: Path) -> None:
     counts_file = directory / "counts"
     command, port, grpc_port = _router(file, target, "tests.bench.sampled_router", str(counts_file))
     with running(command) as router:
         while not healthy(port):
             time.sleep(0.1)
         cost, _, others, _, _ = _run(
-            way, router, port, grpc_port, streams, tokens, seconds,
+            way, router, port, grpc_port, streams, tokens, seconds, sent,
             lambda: router.send_signal(signal.SIGUSR1),
         )  # fmt: skip
     counts = json.loads(counts_file.read_text())

@@ -1,9 +1,10 @@
 """An engine without a model: its contract over gRPC, and a script for tokens.
 
-    python -m tests.bench.scripted_engine MODEL TARGET STEP_SECONDS
+    python -m tests.bench.scripted_engine MODEL TARGET STEP_SECONDS COUNT_FILE
 
 Every so many seconds each running request gets a token of an English text, all in one message as of
 a real engine's step. A router that cannot follow makes it wait, by gRPC's own flow control.
+COUNT_FILE is shared memory with the number of tokens sent so far.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
+import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
@@ -30,10 +32,27 @@ _TEXT = (
 )
 
 
+class TokenCount:
+    """A number in memory that processes share."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self._value = np.memmap(path, dtype=np.int64, mode="w+" if create else "r+", shape=(1,))
+
+    @property
+    def value(self) -> int:
+        """The number."""
+        return int(self._value[0])
+
+    def add(self, tokens: int) -> None:
+        """Counts more."""
+        self._value[0] += tokens
+
+
 class ScriptedEngine(engine_pb2_grpc.EngineServicer):
     """Answers sessions; every request has one choice and `max_tokens`."""
 
-    def __init__(self, tokenizer: Tokenizer, step_seconds: float) -> None:
+    def __init__(self, tokenizer: Tokenizer, step_seconds: float, sent: TokenCount) -> None:
+        self._sent = sent
         self._tokenizer_sha256 = tokenizer.sha256
         self._vocab_size = tokenizer.vocab_size
         self._text = tokenizer.encode(_TEXT, add_special_tokens=False, parse_special=False)
@@ -82,6 +101,7 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
         if not running:
             return None
         text, count = self._text, len(running)
+        self._sent.add(count)
         message = pb.SessionResponse(
             token_runs=pb.TokenRuns(
                 stream_ids=running,
@@ -101,10 +121,11 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
         return message
 
 
-async def serve(model: Path, target: str, step_seconds: float) -> None:
+async def serve(model: Path, target: str, step_seconds: float, count_file: Path) -> None:
     """Serves until it is cancelled."""
     server = grpc.aio.server()
-    engine = ScriptedEngine(Tokenizer.load(model), step_seconds)
+    sent = TokenCount(count_file, create=True)
+    engine = ScriptedEngine(Tokenizer.load(model), step_seconds, sent)
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
     add_steady_telemetry(server)
     servicer = health.aio.HealthServicer()
@@ -117,4 +138,5 @@ async def serve(model: Path, target: str, step_seconds: float) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])))
+        model, target, step_seconds, count_file = sys.argv[1:]
+        asyncio.run(serve(Path(model), target, float(step_seconds), Path(count_file)))
