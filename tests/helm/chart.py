@@ -65,8 +65,10 @@ class ChartTool:
     def __init__(self, python: Path) -> None:
         self._process = subprocess.Popen(
             [python, str(HERE / "chart_tool.py"), str(CHART)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._answers: dict[str, Any] = {}
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""Renders, lints and validates the chart, in the environment that has Helm: a request and an answer a line.
+"""Renders, lints and validates the chart, in the environment that has Helm.
+
+A request a line, an answer a line:
 
 {"values", "name", "namespace"} ──► {"notes", "objects", "faults", "unknown"} or {"refused"}
 {"lint"}                        ──► {"messages", "errors"}
