@@ -67,10 +67,7 @@ def _candidates(sizes: Sizes, *, fits: bool) -> Iterator[tuple[str, Scenario]]:
     else:
         yield from _smaller_pools(sizes, context_bytes)
         yield from _smaller_steps(scenario)
-        for weights in ("int8", "int4"):
-            smaller = scenario.with_model(quantization=weights)
-            if measure(smaller).needs.weights < sizes.needs.weights:
-                yield f"--quantization {weights}", smaller
+        yield from _smaller_weights(sizes)
     if scenario.settings.cache.dtype == "auto":
         yield "--kv-cache-dtype int8", scenario.with_cache(dtype="int8")
     yield from _more_memory(sizes, context_bytes)
@@ -98,10 +95,23 @@ def _smaller_pools(sizes: Sizes, context_bytes: int) -> Iterator[tuple[str, Scen
             yield f"--kv-cache-memory-bytes {size}", scenario.with_cache(memory_bytes=size or None)
 
 
+def _smaller_weights(sizes: Sizes) -> Iterator[tuple[str, Scenario]]:
+    """Types that take less than what is planned."""
+    scenario = sizes.scenario
+    others = {f"--quantization {t}": scenario.with_model(quantization=t) for t in ("int8", "int4")}
+    if sizes.computation.precision.dtype == "float32":
+        others = {"--dtype bfloat16": scenario.with_model(dtype="bfloat16")} | others
+    for flags, other in others.items():
+        way = _tried(flags, other)
+        if way is not None and way.weight_bytes < sizes.needs.weights:
+            yield flags, other
+
+
 def _smaller_steps(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
     """The largest step that fits, by halves, as activations grow with it."""
     batch = scenario.settings.batch
     if not batch.chunked_prefill:
+        yield "--enable-chunked-prefill", scenario.with_batch(chunked_prefill=True)
         return
     num_tokens = batch.batched_tokens(scenario.wanted_len) // 2
     while num_tokens >= batch.max_num_seqs:

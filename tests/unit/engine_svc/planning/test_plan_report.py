@@ -110,6 +110,21 @@ def test_weights_that_do_not_fit_are_told_with_the_types_and_the_memory_that_do(
     assert any(flags.startswith("memory of ") for flags in _flags(found))
 
 
+def test_types_that_do_not_go_together_are_not_advised(qwen: Path) -> None:
+    found = plan(qwen, "--memory=5GiB", "--dtype=float32")
+
+    assert not found.fits
+    assert "--dtype bfloat16" in _flags(found)
+    assert not any("--quantization" in flags for flags in _flags(found))
+
+
+def test_prompts_computed_whole_are_told_to_be_cut(qwen: Path) -> None:
+    found = plan(qwen, "--memory=5GiB", "--no-enable-chunked-prefill")
+
+    assert not found.fits
+    assert "--enable-chunked-prefill" in _flags(found)
+
+
 def test_a_pool_that_is_too_large_is_told_with_the_one_that_fits(qwen: Path) -> None:
     found = plan(qwen, "--memory=8GiB", "--num-gpu-blocks-override=60000")
 
