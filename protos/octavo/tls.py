@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import grpc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import grpc
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +196,8 @@ class ServerTls:
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """For a gRPC server; follows the files."""
+        import grpc  # not for those who only read the flags
+
         material = self.files.current()
 
         def follow() -> grpc.ServerCertificateConfiguration | None:
@@ -223,6 +226,8 @@ class ServerTls:
 
 
 def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
+    import grpc
+
     assert material.key is not None, "a server has a certificate"
     assert material.cert_chain is not None
     return grpc.ssl_server_certificate_configuration(
