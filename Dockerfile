@@ -12,6 +12,7 @@ WORKDIR /src
 COPY constraints.txt ./
 ENV PIP_PYTHON=/opt/octavo/bin/python \
     PIP_CONSTRAINT=/src/constraints.txt \
+    PIP_BUILD_CONSTRAINT=/src/constraints.txt \
     PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY pyproject.toml CMakeLists.txt README.md LICENSE ./

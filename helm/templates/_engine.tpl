@@ -79,6 +79,7 @@ spec:
       {{- include "octavo.frontProbes" (dict "root" $root "startPath" "/health" "startSeconds" $engine.startupSeconds) | nindent 6 }}
       {{- else }}
       {{- $probe := include "octavo.engineProbe" $root }}
+      {{- $period := ternary 15 5 (ne $tls "") }} {{/* a script starts Python each time */}}
       startupProbe:
         {{- $probe | nindent 8 }}
         periodSeconds: 5
@@ -86,16 +87,16 @@ spec:
         failureThreshold: {{ max 6 (ceil (divf $engine.startupSeconds 5)) }}
       readinessProbe:
         {{- $probe | nindent 8 }}
-        periodSeconds: 5
+        periodSeconds: {{ $period }}
         timeoutSeconds: 10
         failureThreshold: 2
       # Health fails for a drain as for a stall (docs/kubernetes.md): an engine that is drained by call
       # gets the time to end what it runs.
       livenessProbe:
         {{- $probe | nindent 8 }}
-        periodSeconds: 10
+        periodSeconds: {{ mul 2 $period }}
         timeoutSeconds: 10
-        failureThreshold: {{ ceil (divf (add $engine.shutdownSeconds 30) 10) }}
+        failureThreshold: {{ ceil (divf (add $engine.shutdownSeconds 30) (mul 2 $period)) }}
       {{- end }}
       {{- end }}
       {{- include "octavo.lifecycle" $engine | nindent 6 }}

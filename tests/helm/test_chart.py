@@ -256,6 +256,7 @@ def test_ingress_does_not_buffer(chart: ChartTool) -> None:
             "combined",
         ),
         ({"kserve": {"enabled": True}}, "storageUri"),
+        ({"kserve": {"enabled": True}, "networkPolicy": {"enabled": True}}, "networkPolicy"),
         ({"auth": {"tenants": {"a": ["sk"]}}, "monitoring": {"scrape": True}}, "keySecret"),
         ({"autoscaling": {"engine": {"kind": "keda", "minReplicas": 9}}}, "maxReplicas"),
     ],

@@ -208,10 +208,14 @@ def test_routers_with_an_engine_of_their_own_come_up_and_answer(
     else:
         container = rendered.container("engine")
 
+    (node.mount("/etc/octavo/keys") / "keys.yaml").write_text("tenants: {acme: [sk-acme]}")
     with node.running(container):
         assert node.passes(container, "readinessProbe")
         assert node.passes(container, "livenessProbe")
-        ask(f"http://127.0.0.1:{node.port(8000)}")
+        url = f"http://127.0.0.1:{node.port(8000)}"
+        ask(url, headers={"Authorization": "Bearer sk-acme"})
+        needs_key = "OCTAVO_API_KEY_FILE" in environment(container)
+        assert httpx.get(f"{url}/v1/models").status_code == (401 if needs_key else 200)
 
 
 def test_the_job_finds_what_was_fetched_before(chart: ChartTool, node: Node) -> None:
