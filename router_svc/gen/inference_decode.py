@@ -28,6 +28,7 @@ _REASONING_EFFORT: Final[Mapping[str, pb.ReasoningEffort.ValueType]] = {
     "medium": pb.REASONING_EFFORT_MEDIUM,
     "high": pb.REASONING_EFFORT_HIGH,
     "xhigh": pb.REASONING_EFFORT_XHIGH,
+    "max": pb.REASONING_EFFORT_MAX,
 }
 _CREATE_CHAT_COMPLETION_REQUEST_FIELDS: Final = frozenset(
     {

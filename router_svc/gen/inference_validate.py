@@ -131,11 +131,12 @@ def validate_create_chat_completion_request(
         4,
         5,
         6,
+        7,
     ):
         raise checks.unknown_enum(
             message.reasoning_effort,
             join(path, "reasoning_effort"),
-            ("none", "minimal", "low", "medium", "high", "xhigh"),
+            ("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         )
     if not len(message.documents) <= 1024:
         raise checks.wrong_count(len(message.documents), join(path, "documents"), 0, 1024)

@@ -23,6 +23,7 @@ _REASONING_EFFORT: Final[Mapping[str, inference_pb2.ReasoningEffort.ValueType]] 
     "medium": inference_pb2.REASONING_EFFORT_MEDIUM,
     "high": inference_pb2.REASONING_EFFORT_HIGH,
     "xhigh": inference_pb2.REASONING_EFFORT_XHIGH,
+    "max": inference_pb2.REASONING_EFFORT_MAX,
 }
 _RESPONSE_ROLE: Final[Mapping[str, pb.ResponseRole.ValueType]] = {
     "user": pb.RESPONSE_ROLE_USER,

@@ -23,6 +23,7 @@ _REASONING_EFFORT: Final[Mapping[int, str | None]] = {
     inference_pb2.REASONING_EFFORT_MEDIUM: "medium",
     inference_pb2.REASONING_EFFORT_HIGH: "high",
     inference_pb2.REASONING_EFFORT_XHIGH: "xhigh",
+    inference_pb2.REASONING_EFFORT_MAX: "max",
 }
 _RESPONSE_ITEM_STATUS: Final[Mapping[int, str | None]] = {
     pb.RESPONSE_ITEM_STATUS_UNSPECIFIED: None,

@@ -424,11 +424,11 @@ def validate_response_json_schema(message: pb.ResponseJsonSchema, path: str = ""
 
 def validate_response_reasoning(message: pb.ResponseReasoning, path: str = "") -> None:
     """Raises ApiError, naming the field, if a limit of ResponseReasoning is broken."""
-    if message.HasField("effort") and message.effort not in (0, 1, 2, 3, 4, 5, 6):
+    if message.HasField("effort") and message.effort not in (0, 1, 2, 3, 4, 5, 6, 7):
         raise checks.unknown_enum(
             message.effort,
             join(path, "effort"),
-            ("none", "minimal", "low", "medium", "high", "xhigh"),
+            ("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         )
     if message.HasField("summary") and message.summary not in (0, 1, 2, 3):
         raise checks.unknown_enum(

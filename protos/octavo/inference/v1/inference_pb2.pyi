@@ -133,6 +133,8 @@ class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reaso
     """Much."""
     REASONING_EFFORT_XHIGH: _ReasoningEffort.ValueType  # 6
     """Very much."""
+    REASONING_EFFORT_MAX: _ReasoningEffort.ValueType  # 7
+    """As much as it can."""
 
 class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
     """How much the model thinks."""
@@ -151,6 +153,8 @@ REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 5
 """Much."""
 REASONING_EFFORT_XHIGH: ReasoningEffort.ValueType  # 6
 """Very much."""
+REASONING_EFFORT_MAX: ReasoningEffort.ValueType  # 7
+"""As much as it can."""
 Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
 @_typing.final

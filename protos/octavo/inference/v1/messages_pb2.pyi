@@ -110,7 +110,7 @@ class _MessageEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Message
     MESSAGE_EFFORT_XHIGH: _MessageEffort.ValueType  # 4
     """Very much."""
     MESSAGE_EFFORT_MAX: _MessageEffort.ValueType  # 5
-    """As xhigh."""
+    """As much as it can."""
 
 class MessageEffort(_MessageEffort, metaclass=_MessageEffortEnumTypeWrapper):
     """How much the model thinks."""
@@ -126,7 +126,7 @@ MESSAGE_EFFORT_HIGH: MessageEffort.ValueType  # 3
 MESSAGE_EFFORT_XHIGH: MessageEffort.ValueType  # 4
 """Very much."""
 MESSAGE_EFFORT_MAX: MessageEffort.ValueType  # 5
-"""As xhigh."""
+"""As much as it can."""
 Global___MessageEffort: _TypeAlias = MessageEffort  # noqa: Y015
 
 class _MessageStopReason:

@@ -202,7 +202,7 @@ def test_thinking_is_the_templates_to_do() -> None:
 def test_effort() -> None:
     request = _convert(output_config={"effort": "max"}).request
 
-    assert request.reasoning_effort == chat.REASONING_EFFORT_XHIGH
+    assert request.reasoning_effort == chat.REASONING_EFFORT_MAX
 
 
 @pytest.mark.parametrize("place", ["output_config", "output_format"])

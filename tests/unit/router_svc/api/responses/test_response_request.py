@@ -48,6 +48,7 @@ def refused(**body: Any) -> ApiError:
         ),
         ({"include": ["reasoning.encrypted_content"]}, {}),
         ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
+        ({"reasoning": {"effort": "max"}}, {"reasoning_effort": "max"}),
         ({"text": {"format": {"type": "text"}}}, {"response_format": {"type": "text"}}),
         (
             {"text": {"format": {"type": "json_object"}, "verbosity": "low"}},
