@@ -9,12 +9,13 @@ from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.api import params
 from router_svc.api.conversation import AnswerDelta, Conversation, prompt_of
+from router_svc.api.token_logprobs import token_logprobs
 from router_svc.api.tooling import tool_use_of
 from router_svc.generation_types import PromptLogprobs, Started
 from router_svc.parsing.parts import Content, Part, Reasoning, ToolArguments, ToolCallStart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator
 
     from router_svc.call_context import CallContext
     from router_svc.generation_types import Logprob
@@ -139,7 +140,8 @@ class _WholeChoice:
             message.tool_calls.add(id=start.id, type="function", function=function)
         self._choice.message.CopyFrom(message)
         if self._conversation.request.logprobs:
-            self._choice.logprobs.CopyFrom(_logprobs(self._conversation, self._logprobs))
+            entries = token_logprobs(self._conversation, self._logprobs)
+            self._choice.logprobs.CopyFrom(pb.ChatLogprobs(content=entries))
         return self._choice
 
 
@@ -196,8 +198,8 @@ class _Chunks:
         if self._with_token_ids:
             chunks[0].choices[0].token_ids.extend(delta.token_ids)
         if self._with_logprobs and delta.logprobs:
-            logprobs = _logprobs(self._conversation, delta.logprobs)
-            chunks[0].choices[0].logprobs.CopyFrom(logprobs)
+            entries = token_logprobs(self._conversation, delta.logprobs)
+            chunks[0].choices[0].logprobs.content.extend(entries)
         return chunks
 
     def _chunk(self, index: int) -> tuple[pb.StreamChatCompletionResponse, pb.ChatChunkChoice]:
@@ -218,36 +220,3 @@ def _write_part(delta: pb.ChatDelta, part: Part) -> None:
             delta.tool_calls.add(index=call, id=id, type="function", function=function)
         case ToolArguments(call, text):
             delta.tool_calls.add(index=call, function=pb.FunctionCallDelta(arguments=text))
-
-
-def _logprobs(conversation: Conversation, entries: Iterable[Logprob]) -> pb.ChatLogprobs:
-    """The public form of an answer's log-probabilities."""
-    tokenizer = conversation.model.tokenizer
-    generation = conversation.generation
-    name_of = params.token_names(conversation.request, tokenizer)
-
-    def shown_bytes(token_id: int) -> bytes:
-        # A control token that is left out of the text has no bytes: those of all entries, joined,
-        # are the text's.
-        hidden = generation.skip_special_tokens and tokenizer.is_special(token_id)
-        shown = not hidden or token_id in generation.shown_special_ids
-        return tokenizer.token_bytes(token_id) if shown else b""
-
-    return pb.ChatLogprobs(
-        content=[
-            pb.TokenLogprob(
-                token=name_of(entry.token_id),
-                logprob=params.finite(entry.logprob),
-                bytes=shown_bytes(entry.token_id),
-                top_logprobs=[
-                    pb.TopLogprob(
-                        token=name_of(token_id),
-                        logprob=params.finite(logprob),
-                        bytes=shown_bytes(token_id),
-                    )
-                    for token_id, logprob in entry.top
-                ],
-            )
-            for entry in entries
-        ]
-    )

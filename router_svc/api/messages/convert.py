@@ -7,10 +7,20 @@ from typing import NamedTuple, TypeAlias
 from octavo.inference.v1 import inference_pb2 as chat
 from octavo.inference.v1 import messages_pb2 as pb
 
-from router_svc.api.messages.field_names import FieldNames
+from router_svc.api.field_names import FieldNames
 from router_svc.api.messages.turns import Turns
 from router_svc.errors import invalid
 from router_svc.gen.inference_validate import validate_create_chat_completion_request
+
+_CHAT_NAMES = {
+    "stop": "stop_sequences",
+    "max_completion_tokens": "max_tokens",
+    "tool_choice.function": "tool_choice",
+    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "reasoning_effort": "output_config.effort",
+    "include_reasoning": "thinking.display",
+    "chat_template_kwargs": "thinking.type",
+}
 
 # What has a prompt.
 PromptRequest: TypeAlias = pb.CreateMessageRequest | pb.CountMessageTokensRequest
@@ -42,10 +52,14 @@ def to_chat(request: PromptRequest) -> Converted:
     """
     result = chat.CreateChatCompletionRequest()
     turns = _turns_of(request)
-    result.messages.extend(turns.messages())
+    names = FieldNames(_CHAT_NAMES)
+    result.messages.extend(turns.messages(names))
     if turns.is_prefilled():
         result.continue_final_message = True
-    result.tools.extend(_tool(tool.custom) for tool in request.tools)
+    for i, tool in enumerate(request.tools):
+        result.tools.append(_tool(tool.custom))
+        names.add(f"tools[{i}].function", f"tools[{i}]")
+        names.add(f"tools[{i}].function.parameters", f"tools[{i}].input_schema")
     if request.HasField("tool_choice"):
         _choose_tools(request.tool_choice, result)
     _think(request, result)
@@ -56,7 +70,8 @@ def to_chat(request: PromptRequest) -> Converted:
     if result.continue_final_message and result.HasField("response_format"):
         # The format is that of the whole turn, and its beginning is not the model's.
         raise invalid(at, f"{at} and a last turn of the assistant exclude each other")
-    names = FieldNames(turns.origins(), at)
+    names.add("response_format", at)
+    names.add("response_format.json_schema", at)
     with names.in_errors():
         validate_create_chat_completion_request(result)
     return Converted(result, names)

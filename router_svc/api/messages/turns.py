@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from octavo.inference.v1 import inference_pb2 as chat
 from octavo.inference.v1 import messages_pb2 as pb
 
-from router_svc.api.messages.field_names import Origin
 from router_svc.errors import invalid, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from router_svc.api.field_names import FieldNames
 
 _BETWEEN_TURNS = "\n\n"
 
@@ -83,6 +84,18 @@ class _Spoken:
             message.name = self.tool_name
         return message
 
+    def name_in(self, names: FieldNames, chat_path: str) -> None:
+        """Tells what the message at `chat_path` is made of."""
+        names.add(chat_path, self.path)
+        if self.path == "system":
+            names.add(f"{chat_path}.content", self.path)  # the field is content itself
+        names.add(f"{chat_path}.tool_call_id", f"{self.path}.tool_use_id")
+        for i, path in enumerate(self.call_paths):
+            call = f"{chat_path}.tool_calls[{i}]"
+            names.add(call, path)
+            names.add(f"{call}.function", path)
+            names.add(f"{call}.function.arguments", f"{path}.input")
+
 
 class Turns:
     """The turns of a conversation, gathered to chat messages."""
@@ -128,13 +141,11 @@ class Turns:
             raise invalid(last.call_paths[-1], "this use of a tool has no tool_result behind it")
         return last.role == chat.ROLE_ASSISTANT
 
-    def messages(self) -> list[chat.ChatMessage]:
-        """The chat messages."""
+    def messages(self, names: FieldNames) -> list[chat.ChatMessage]:
+        """The chat messages; `names` learns what each is made of."""
+        for i, spoken in enumerate(self._spoken):
+            spoken.name_in(names, f"messages[{i}]")
         return [spoken.message() for spoken in self._spoken]
-
-    def origins(self) -> list[Origin]:
-        """Where each message comes from."""
-        return [Origin(spoken.path, spoken.call_paths) for spoken in self._spoken]
 
     def _add(self, spoken: _Spoken) -> None:
         if not self._spoken or not self._spoken[-1].goes_on(spoken):

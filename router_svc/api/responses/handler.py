@@ -7,10 +7,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from router_svc.api.conversation import AnswerDelta, Conversation
+from router_svc.api.field_names import FieldNames
 from router_svc.api.responses.answer import ResponseBuilder
-from router_svc.api.responses.logprobs import of_parts, token_logprobs
-from router_svc.api.responses.names import FieldNames
-from router_svc.api.responses.request import chat_request_of, head_of
+from router_svc.api.responses.logprobs import of_parts
+from router_svc.api.responses.request import CHAT_NAMES, chat_request_of, head_of
+from router_svc.api.token_logprobs import is_shown, token_logprobs
 from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.generation_types import FinishReason, Started
 
@@ -78,12 +79,10 @@ class _Answer:
     ) -> _Answer:
         """Checks a validated request. Raises ApiError, naming its own field."""
         model = models.find(request.model if request.HasField("model") else None)
-        names = FieldNames()
+        names = FieldNames(CHAT_NAMES)
         chat = chat_request_of(request, names)
-        try:
+        with names.in_errors():
             conversation = await Conversation.prepare(chat, model, context)
-        except ApiError as error:
-            raise names.renamed(error) from error
         head = head_of(request)
         head.id = f"resp_{conversation.request_id}"
         head.created_at = conversation.created
@@ -92,7 +91,7 @@ class _Answer:
 
     async def events(self) -> AsyncGenerator[pb.ResponseEvent, None]:
         """Runs the request. Closing the generator aborts it."""
-        try:
+        with self._names.in_errors():
             async with aclosing(self._conversation.deltas()) as deltas:
                 async for delta in deltas:
                     match delta:
@@ -104,13 +103,12 @@ class _Answer:
                             continue
                     for event in events:
                         yield event
-        except ApiError as error:
-            raise self._names.renamed(error) from error
 
     def _add(self, delta: AnswerDelta) -> list[pb.ResponseEvent]:
         conversation = self._conversation
         parts = delta.parts
-        logprobs = of_parts(parts, token_logprobs(conversation, delta.logprobs))
+        shown = [each for each in delta.logprobs if is_shown(conversation, each.token_id)]
+        logprobs = of_parts(parts, token_logprobs(conversation, shown))
         events = [
             event
             for part, own in zip(parts, logprobs, strict=True)

@@ -17,7 +17,7 @@ from octavo.inference.v1 import responses_pb2 as pb
 from router_svc.errors import invalid, quoted
 
 if TYPE_CHECKING:
-    from router_svc.api.responses.names import FieldNames
+    from router_svc.api.field_names import FieldNames
 
 _ROLES = {
     pb.RESPONSE_ROLE_USER: chat_pb.ROLE_USER,

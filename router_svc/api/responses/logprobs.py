@@ -10,46 +10,14 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from octavo.inference.v1 import inference_pb2 as chat_pb
-
-from router_svc.api import params
 from router_svc.parsing.parts import Content, ToolCallStart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router_svc.api.conversation import Conversation
-    from router_svc.generation_types import Logprob
+    from octavo.inference.v1 import inference_pb2 as chat_pb
+
     from router_svc.parsing.parts import Part
-
-
-def token_logprobs(
-    conversation: Conversation, entries: Sequence[Logprob]
-) -> list[chat_pb.TokenLogprob]:
-    """The public form of the entries of tokens that are shown."""
-    tokenizer = conversation.model.tokenizer
-    shown = conversation.generation.shown_special_ids
-
-    def is_shown(token_id: int) -> bool:
-        return token_id in shown or not tokenizer.is_special(token_id)
-
-    return [
-        chat_pb.TokenLogprob(
-            token=tokenizer.token_text(entry.token_id),
-            logprob=params.finite(entry.logprob),
-            bytes=tokenizer.token_bytes(entry.token_id),
-            top_logprobs=[
-                chat_pb.TopLogprob(
-                    token=tokenizer.token_text(token_id),
-                    logprob=params.finite(logprob),
-                    bytes=tokenizer.token_bytes(token_id) if is_shown(token_id) else b"",
-                )
-                for token_id, logprob in entry.top
-            ],
-        )
-        for entry in entries
-        if is_shown(entry.token_id)
-    ]
 
 
 def of_parts(

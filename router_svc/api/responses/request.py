@@ -8,11 +8,24 @@ from octavo.inference.v1 import inference_pb2 as chat_pb
 from octavo.inference.v1 import responses_pb2 as pb
 
 from router_svc.api.responses.items import messages_of
-from router_svc.errors import ApiError, invalid
+from router_svc.errors import invalid
 from router_svc.gen.inference_validate import validate_create_chat_completion_request
 
 if TYPE_CHECKING:
-    from router_svc.api.responses.names import FieldNames
+    from router_svc.api.field_names import FieldNames
+
+CHAT_NAMES = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "include",
+    "response_format": "text.format",
+    "response_format.json_schema": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "tool_choice.function": "tool_choice",
+    "tool_choice.allowed_tools": "tool_choice",
+}
+"""What chat's fields are made of in every request of a response."""
 
 # Fields that a chat request has under the same name, of the same type and meaning.
 _SAME = (
@@ -66,10 +79,8 @@ def chat_request_of(
         chat.reasoning_effort = request.reasoning.effort
     if request.text.HasField("format"):
         chat.response_format.CopyFrom(_response_format(request.text.format))
-    try:
+    with names.in_errors():
         validate_create_chat_completion_request(chat)
-    except ApiError as error:
-        raise names.renamed(error) from error
     return chat
 
 

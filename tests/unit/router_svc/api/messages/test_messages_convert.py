@@ -300,7 +300,10 @@ def test_blocks_out_of_place_are_refused_by_name(turns: list[Any], param: str) -
         ("messages", "messages"),
         ("messages[0]", "system"),
         ("messages[1].content", "messages[0].content"),
+        ("messages[0].content", "system"),
         ("messages[3]", "messages[2].content[0]"),
+        ("messages[3].content", "messages[2].content[0].content"),
+        ("messages[3].tool_call_id", "messages[2].content[0].tool_use_id"),
         ("messages[2].tool_calls[0].function.name", "messages[1].content[1].name"),
         ("messages[2].tool_calls[0].function.arguments", "messages[1].content[1].input"),
         ("stop[1]", "stop_sequences[1]"),
@@ -314,7 +317,9 @@ def test_blocks_out_of_place_are_refused_by_name(turns: list[Any], param: str) -
 )
 def test_errors_name_the_requests_own_field(chats: str, ours: str) -> None:
     used = ("assistant", [_text("Let me see."), USE])
-    names = _convert(("user", "?"), used, ("user", [RESULT]), system="Be brief.").names
+    turns = (("user", "?"), used, ("user", [RESULT]))
+    tools = [NEXT_BUS, {**NEXT_BUS, "name": "next_tram"}]
+    names = _convert(*turns, system="Be brief.", tools=tools).names
 
     error = names.renamed(invalid(chats, f"{chats} is wrong", "some_code"))
 

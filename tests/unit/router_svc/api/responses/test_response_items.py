@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from octavo.inference.v1 import inference_pb2 as chat_pb
 
+from router_svc.api.field_names import FieldNames
 from router_svc.api.responses.items import messages_of
-from router_svc.api.responses.names import FieldNames
+from router_svc.api.responses.request import CHAT_NAMES
 from router_svc.errors import ApiError
 from router_svc.gen.responses_decode import decode_create_response_request
 from router_svc.gen.responses_validate import validate_create_response_request
@@ -33,7 +34,7 @@ SAID = {"type": "message", "role": "assistant", "content": "Let me see."}
 def convert(**body: Any) -> tuple[list[chat_pb.ChatMessage], FieldNames]:
     request = decode_create_response_request(body, "")
     validate_create_response_request(request)
-    names = FieldNames()
+    names = FieldNames(CHAT_NAMES)
     return messages_of(request, names), names
 
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 from octavo.inference.v1 import inference_pb2 as chat_pb
 
-from router_svc.api.responses.names import FieldNames
-from router_svc.api.responses.request import chat_request_of, head_of
+from router_svc.api.field_names import FieldNames
+from router_svc.api.responses.request import CHAT_NAMES, chat_request_of, head_of
 from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.gen.inference_decode import decode_create_chat_completion_request
 from router_svc.gen.responses_decode import decode_create_response_request
@@ -24,7 +24,7 @@ LOGPROBS = "message.output_text.logprobs"
 def convert(**body: Any) -> tuple[chat_pb.CreateChatCompletionRequest, FieldNames]:
     request = decode_create_response_request({"input": "Hi"} | body, "")
     validate_create_response_request(request)
-    names = FieldNames()
+    names = FieldNames(CHAT_NAMES)
     return chat_request_of(request, names), names
 
 
@@ -173,13 +173,13 @@ def test_an_errors_field_is_renamed_and_so_is_its_message() -> None:
     ],
 )
 def test_chats_fields_have_names_of_a_responses(chat: str, response: str) -> None:
-    assert FieldNames().of(chat) == response
+    assert FieldNames(CHAT_NAMES).of(chat) == response
 
 
 def test_an_error_keeps_all_but_its_field() -> None:
     error = ApiError(ErrorKind.RATE_LIMITED, "later", param="messages", code="busy", retry_after=3)
 
-    renamed = FieldNames().renamed(error)
+    renamed = FieldNames(CHAT_NAMES).renamed(error)
 
     assert (renamed.kind, renamed.message, renamed.code, renamed.retry_after) == (
         ErrorKind.RATE_LIMITED,
