@@ -32,6 +32,9 @@ _REQUIREMENTS = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
+    "0": ssl.CERT_NONE,
+    "1": ssl.CERT_OPTIONAL,
+    "2": ssl.CERT_REQUIRED,
 }
 
 # Flags of a port that can be TLS: their declarations, then what click.option takes.
@@ -58,7 +61,7 @@ SERVER_TLS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--ssl-cert-reqs",
         {
-            "type": click.Choice([*_REQUIREMENTS, "0", "1", "2"]),
+            "type": click.Choice([*_REQUIREMENTS]),
             "help": "Whether clients must show a certificate; 0, 1, 2 are Python's numbers of the "
             "same. Default: required with --ssl-ca-certs, else none. gRPC does not ask for an "
             "optional one.",
@@ -168,7 +171,7 @@ class ServerTls:
         if given is None:
             requirement = ssl.CERT_REQUIRED if paths.ca_certs else ssl.CERT_NONE
         else:
-            requirement = _REQUIREMENTS.get(given) or ssl.VerifyMode(int(given))
+            requirement = _REQUIREMENTS[given]
         if requirement is not ssl.CERT_NONE and paths.ca_certs is None:
             raise TlsError(f"--ssl-cert-reqs {given} needs --ssl-ca-certs to check against")
         return cls(TlsFiles(paths), requirement)

@@ -129,11 +129,10 @@ async def test_with_authorities_clients_must_show_a_certificate_of_theirs(
     assert not await ports.let_in(authority.certfile, other.issue("stranger"))
 
 
-async def test_a_client_needs_none_where_that_is_said(serve, authority) -> None:
+@pytest.mark.parametrize("said", ["none", "0", "optional", "1"])
+async def test_a_client_needs_none_where_that_is_said(serve, authority, said: str) -> None:
     identity = authority.issue("server")
-    ports = await serve(
-        **_params(identity, ssl_ca_certs=authority.certfile, ssl_cert_reqs="optional")
-    )
+    ports = await serve(**_params(identity, ssl_ca_certs=authority.certfile, ssl_cert_reqs=said))
 
     assert await ports.let_in(authority.certfile)
 
