@@ -12,7 +12,7 @@ from router_svc.errors import ApiError, ErrorKind
 from router_svc.http.envelope import error_response
 
 _SHOWN_TO_PAGES = (
-    *("x-request-id", "retry-after", "retry-after-ms"),
+    *("x-request-id", "request-id", "retry-after", "retry-after-ms"),
     *("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
     *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
     *("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"),

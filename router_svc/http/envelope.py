@@ -44,7 +44,10 @@ class RequestIds:
         state["has_started"] = False
         state["answer_headers"] = list
         state["send_body"] = send
-        header = (headers.REQUEST_ID.encode(), request_id.encode())
+        names = [headers.REQUEST_ID]
+        if scope["path"].startswith("/v1/messages"):
+            names.append(headers.ANTHROPIC_REQUEST_ID)
+        ids = [(name.encode(), request_id.encode()) for name in names]
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -52,7 +55,7 @@ class RequestIds:
                 self._on_answer(_route_of(scope), message["status"])
                 message["headers"] = [
                     *message.get("headers", ()),
-                    header,
+                    *ids,
                     *state["answer_headers"](),
                 ]
             await send(message)

@@ -8,6 +8,8 @@ import uuid
 from router_svc.errors import ApiError, ErrorKind, quoted
 
 REQUEST_ID = "x-request-id"
+ANTHROPIC_REQUEST_ID = "request-id"
+"""The same, where Anthropic's clients look for it."""
 TRACEPARENT = "traceparent"
 TIMEOUT_SECONDS = "x-request-timeout-seconds"
 """Seconds that a client gives its HTTP request, the twin of a gRPC deadline."""

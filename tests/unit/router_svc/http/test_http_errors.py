@@ -380,6 +380,13 @@ def test_a_harmless_request_id_is_kept(http: httpx.Client, path: str, given: str
     assert response.headers["x-request-id"] == given
 
 
+def test_anthropics_clients_find_the_request_id_by_their_name(http: httpx.Client) -> None:
+    headers = http.get("/v1/messages").headers
+
+    assert headers["request-id"] == headers["x-request-id"]
+    assert "request-id" not in http.get("/v1/models").headers
+
+
 @pytest.mark.parametrize("given", ["", "a b", "a" * 129, "ü".encode("latin-1"), b"<script>"])
 def test_any_other_request_id_is_replaced(http: httpx.Client, given: str | bytes) -> None:
     response = http.get("/v1/models", headers=[(b"x-request-id", given)])
