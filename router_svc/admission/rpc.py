@@ -53,7 +53,6 @@ class AdmitCall(grpc.aio.ServerInterceptor):
 
 
 def _computing(service: str) -> list[str]:
-    # Its published types lack the extension registry.
     methods = descriptor_pool.Default().FindServiceByName(service).methods
     return [
         f"/{service}/{method.name}"

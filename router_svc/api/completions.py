@@ -164,7 +164,7 @@ async def _prepare(
     kept = params.tokens_kept(request, model.info, room=max(1, max_tokens))
     prompts = await completion_prompts(request, model, kept)
     if len(prompts) * samples > _MAX_CHOICES:
-        name = "n" if samples == request.n else "best_of"
+        name = "best_of" if request.HasField("best_of") else "n"
         raise invalid(
             "prompt",
             f"{len(prompts)} prompts times {name} = {samples} are more than {_MAX_CHOICES} choices",

@@ -17,7 +17,7 @@ from octavo import grammars
 from router_svc.api.tooling import ToolMode, ToolUse, function_specs
 from router_svc.errors import invalid
 from router_svc.generation_types import Constraint
-from router_svc.parsing.grammar import ReasoningTags, with_reasoning
+from router_svc.parsing.grammar import with_reasoning
 from router_svc.structured import check_constraint, constraint_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from octavo.inference.v1 import inference_pb2 as pb
 
     from router_svc.output_formats import OutputFormats
+    from router_svc.parsing.grammar import ReasoningTags
 
 
 def grammar_of(
@@ -47,8 +48,7 @@ def grammar_of(
         raise invalid("structured_outputs", "structured_outputs and tools exclude each other")
     reasoning = None
     if formats.reasoning is not None:
-        tags = formats.reasoning
-        reasoning = ReasoningTags(tags.opening, tags.closing, reasoning_opened)
+        reasoning = formats.reasoning.tags(opened=reasoning_opened)
     if may_call and (tools.is_strict or wanted is not None):
         lark = _with_calls(tools, formats, wanted, special_ids, reasoning)
     elif wanted is None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from octavo.inference.v1 import embeddings_pb2
+from octavo.inference.v1 import embeddings_pb2, responses_pb2
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.errors import ApiError, ErrorKind, invalid
@@ -215,7 +215,9 @@ def _within(field: str, value: int | None, info: EngineInfo) -> int | None:
     return value
 
 
-def check_stream_options(request: GenerationMessage) -> None:
+def check_stream_options(
+    request: GenerationMessage | responses_pb2.CreateResponseRequest,
+) -> None:
     """Raises ApiError if stream_options came without stream."""
     if request.HasField("stream_options"):
         raise invalid("stream_options", "stream_options is allowed with stream only")

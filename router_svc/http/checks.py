@@ -87,12 +87,6 @@ def too_deep(path: str, most: int) -> ApiError:
     return invalid(path, f"{path} is nested deeper than {most} levels.")
 
 
-def not_an_object(path: str, name: str) -> ApiError:
-    """A field of JSON text whose value is not an object."""
-    at = join(path, name)
-    return invalid(at, f"{at} must be an object.", "invalid_type")
-
-
 def not_finite(name: str) -> ApiError:
     """A number of an answer that JSON cannot carry; the fault is the server's."""
     return ApiError(

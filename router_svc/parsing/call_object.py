@@ -1,4 +1,4 @@
-"""Reads a call that is one JSON object, as four of the five formats write it in some form.
+"""Reads a call that is one JSON object, as three of the formats write it in some form.
 
 {"name": "next_bus", "arguments": {"stop_name": "Mitte"}}
 """

@@ -6,13 +6,14 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from router_svc.api import params
 from router_svc.api.conversation import AnswerDelta, Conversation
 from router_svc.api.field_names import FieldNames
 from router_svc.api.responses.answer import ResponseBuilder
 from router_svc.api.responses.logprobs import of_parts
 from router_svc.api.responses.request import CHAT_NAMES, chat_request_of, head_of
 from router_svc.api.token_logprobs import is_shown, token_logprobs
-from router_svc.errors import ApiError, ErrorKind, invalid
+from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import FinishReason, Started
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ class Responses:
     ) -> pb.Response:
         """See octavo.inference.v1.Responses."""
         with self._metrics.call("CreateResponse"):
-            if request.HasField("stream_options"):
-                raise invalid("stream_options", "stream_options is allowed with stream only")
+            params.check_stream_options(request)
             answer = await _Answer.prepare(request, self._models, context)
             async with aclosing(answer.events()) as events:
                 async for _ in events:
