@@ -101,7 +101,6 @@ def test_a_damaged_head_is_refused_before_anything_is_allocated(
 @given(cut=st.integers(0, 10**6), position=st.integers(0, 10**6), byte=st.integers(0, 255))
 @settings(
     max_examples=300,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_damage_is_an_error_or_a_head_inside_the_file(

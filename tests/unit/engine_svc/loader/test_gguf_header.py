@@ -99,9 +99,7 @@ def test_a_tensor_that_cannot_be_is_refused(file, whole, skip, form, value, mess
         read_gguf_header(file)
 
 
-@settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 3000), junk=st.binary(min_size=1, max_size=9))
 def test_no_damage_gives_another_error_or_bytes_outside_the_file(file, whole, at, junk):
     damaged = whole[:at] + junk + whole[at + len(junk) :]

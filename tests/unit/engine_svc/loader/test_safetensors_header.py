@@ -100,9 +100,7 @@ def test_a_header_that_is_not_json_is_refused(file):
         read_header(file)
 
 
-@settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_damage_gives_another_error_or_bytes_outside_the_file(file, data):
     whole = file.read_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from router_svc.admission.bucket import Bucket
@@ -112,7 +112,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(limit=st.integers(1, 40), steps=STEPS)
 def test_no_window_sees_more_than_its_share_and_one_burst(
     limit: int, steps: list[tuple[int, int, int]]
@@ -137,7 +136,6 @@ def test_no_window_sees_more_than_its_share_and_one_burst(
             assert used * MINUTE <= limit * (MINUTE + window)
 
 
-@settings(deadline=None)
 @given(limit=st.integers(1, 10**9), taken=st.integers(0, 10**9), wanted=st.integers(1, 10**9))
 def test_a_client_that_waits_as_told_is_let_in(limit: int, taken: int, wanted: int) -> None:
     clock = Clock()

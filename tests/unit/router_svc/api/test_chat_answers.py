@@ -211,9 +211,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.lists(PIECES, max_size=5).map("".join), min_size=1, max_size=2),
     pace=st.integers(1, 9),

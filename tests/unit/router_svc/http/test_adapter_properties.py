@@ -17,7 +17,6 @@ from router_svc.http.body import parse_object
 
 SETTINGS = settings(
     max_examples=40,
-    deadline=None,
     # The client and server outlive an example; they keep no state between requests.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

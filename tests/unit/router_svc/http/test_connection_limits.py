@@ -235,7 +235,7 @@ def test_rubbish_does_not_get_into_an_answer_under_way(port: int) -> None:
 VALID = CHAT + b"Content-Length: 44\r\n\r\n" + BODY
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(
     sent=st.binary(max_size=200)
     | st.builds(

@@ -68,7 +68,7 @@ def test_only_the_template_opens_and_closes_turns(
 
 
 @given(contents=st.lists(hostile_texts, min_size=1, max_size=4))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_whatever_users_write_reads_back_and_adds_no_turn(
     smollm2_template: ChatTemplate, smollm2: Tokenizer, contents: list[str]
 ) -> None:
@@ -91,7 +91,7 @@ def test_whatever_users_write_reads_back_and_adds_no_turn(
 
 
 @given(first=hostile_texts, second=hostile_texts)
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_two_texts_that_a_template_joins_make_no_control_token(
     smollm2: Tokenizer, first: str, second: str
 ) -> None:

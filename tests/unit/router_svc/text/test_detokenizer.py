@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 EMOJI = "ď → 👩‍👩‍👧‍👦 🇨🇿 访问 👍🏽"
 
-thoroughly = settings(
-    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+thoroughly = settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def streamed(

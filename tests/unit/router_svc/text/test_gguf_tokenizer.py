@@ -110,7 +110,7 @@ def test_without_a_space_prefix_texts_begin_as_they_are(
 
 
 @given(text=st.text("helo wrdthé!x😀", max_size=30))
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_pieces_are_joined_as_sentencepiece_joins_them(
     sentencepiece: Tokenizer, piece_scores: dict[str, float], text: str
 ) -> None:

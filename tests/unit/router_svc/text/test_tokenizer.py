@@ -59,7 +59,7 @@ def test_control_tokens_are_single_ids_where_they_are_meant(smollm2: Tokenizer) 
         | st.sampled_from(["<|im_end|>", "<|im_", "end|>", "<|im_<|im_end|>end|>"])
     ).map("".join)
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_parsed_ids_are_the_librarys(
     smollm2: Tokenizer, smollm2_checkpoint: Path, text: str
 ) -> None:

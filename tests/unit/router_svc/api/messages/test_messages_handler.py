@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from octavo.inference.v1 import messages_pb2 as pb
 
@@ -105,7 +105,6 @@ async def test_thinking_text_and_uses_of_tools_come_in_order(thinker: Written) -
     assert answer["usage"]["output_tokens_details"]["thinking_tokens"] > 0
 
 
-@settings(deadline=None)
 @given(
     pieces=st.lists(
         st.sampled_from(["<think>", "</think>", "\n", "Hm.", CALL, CALL[:40], "{", "é 🚌"]),

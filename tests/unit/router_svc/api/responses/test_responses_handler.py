@@ -122,7 +122,7 @@ def settled(response: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in response.items() if k not in ("created_at", "completed_at")}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.lists(pieces, max_size=6), pace=st.integers(1, 5), with_tools=st.booleans())
 async def test_the_stream_adds_up_to_the_whole(
     thinking: tuple[ServedModel, WritingEngine], texts: list[str], pace: int, with_tools: bool
@@ -136,7 +136,7 @@ async def test_the_stream_adds_up_to_the_whole(
     assert settled(response) == settled(await whole(served, **body))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.lists(pieces, max_size=6), pace=st.integers(1, 5))
 async def test_an_answer_does_not_depend_on_the_engines_pace(
     thinking: tuple[ServedModel, WritingEngine], texts: list[str], pace: int
