@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from octavo.flags import Flags, with_flags
 from octavo.tls import SERVER_TLS_FLAGS
 
 from router_svc.edge import EDGE_FLAGS
 from router_svc.engine_tls import ENGINE_TLS_FLAGS
 from router_svc.fleet.policies import POLICIES
+from router_svc.parsing.formats import REASONING_FORMATS, TOOL_FORMATS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-# One entry per flag: its declaration, then what click.option takes.
-_ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+_ROUTER_FLAGS: Flags = (
     ("--host", {"default": "127.0.0.1", "help": "Address to listen on; 0.0.0.0 is all."}),
     ("--port", {"type": click.IntRange(0, 65535), "default": 8000, "help": "HTTP port."}),
     ("--grpc-port", {"type": click.IntRange(0, 65535), "default": 50051, "help": "gRPC port."}),
@@ -48,15 +49,15 @@ _ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--tool-call-parser",
         {
-            "help": "How the model writes calls of tools: hermes, llama3_json, mistral, pythonic, "
-            "deepseek_v3, or none to refuse tools. Default: as its chat template shows.",
+            "help": f"How the model writes calls of tools: {', '.join(TOOL_FORMATS)}, or none to "
+            "refuse tools. Default: as its chat template shows.",
         },
     ),
     (
         "--reasoning-parser",
         {
-            "help": "How the model writes its reasoning: deepseek_r1, qwen3, mistral, or none to "
-            "leave it in the text. Default: as its chat template shows.",
+            "help": f"How the model writes its reasoning: {', '.join(REASONING_FORMATS)}, or none "
+            "to leave it in the text. Default: as its chat template shows.",
         },
     ),
     (
@@ -84,20 +85,9 @@ _ROUTER_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def router_options(command: _Command) -> _Command:
     """Decorates a click command that serves the public API."""
-    return _apply(_ROUTER_FLAGS, command)
+    return with_flags(_ROUTER_FLAGS, command)
 
 
 def engine_tls_options(command: _Command) -> _Command:
     """Decorates a click command whose engines may be on other machines."""
-    return _apply(ENGINE_TLS_FLAGS, command)
-
-
-def _apply(flags: tuple[tuple[str, dict[str, Any]], ...], command: _Command) -> _Command:
-    for name, settings in reversed(flags):
-        envvar = None
-        if not settings.get("hidden"):
-            envvar = "OCTAVO_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
-        shown: dict[str, Any] = {"envvar": envvar, "show_envvar": True}
-        shown["show_default"] = "default" in settings
-        command = click.option(name, **shown, **settings)(command)
-    return command
+    return with_flags(ENGINE_TLS_FLAGS, command)

@@ -8,7 +8,7 @@ vLLM's where vLLM has the flag. Each flag is also read from `OCTAVO_<NAME>`; the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -16,11 +16,13 @@ from octavo.tls import SERVER_TLS_FLAGS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+Flags: TypeAlias = tuple[tuple[str, dict[str, Any]], ...]
+"""One entry per flag: its declaration, then what click.option takes."""
+
 _MAX_TOKENS = 1 << 24  # no served context or step comes near it, and sums stay far from overflow
 _MAX_BYTES = 1 << 48
 
-# One entry per flag: its declaration, then what click.option takes.
-_ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+_ENGINE_FLAGS: Flags = (
     (
         "--served-model-name",
         {
@@ -220,7 +222,7 @@ _ENGINE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 # For commands that are an engine, rather than start one: serve chooses these for its child.
-_PROCESS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+_PROCESS_FLAGS: Flags = (
     (
         "--listen",
         {
@@ -240,7 +242,7 @@ _PROCESS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 # What `octavo plan` takes beside an engine's flags.
-_PLAN_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+_PLAN_FLAGS: Flags = (
     (
         "--memory",
         {
@@ -284,11 +286,14 @@ def _environment_name(declaration: str) -> str:
 
 
 def _keywords(declaration: str, settings: dict[str, Any]) -> dict[str, Any]:
-    shown = {"envvar": _environment_name(declaration), "show_envvar": True}
-    return shown | {"show_default": settings.get("default") is not None} | settings
+    shown: dict[str, Any] = {"show_default": settings.get("default") is not None}
+    if not settings.get("hidden"):
+        shown |= {"envvar": _environment_name(declaration), "show_envvar": True}
+    return shown | settings
 
 
-def _apply(flags: tuple[tuple[str, dict[str, Any]], ...], command: _Command) -> _Command:
+def with_flags(flags: Flags, command: _Command) -> _Command:
+    """Decorates a click command with flags; each but a hidden one is read from its variable too."""
     for declaration, settings in reversed(flags):
         command = click.option(declaration, **_keywords(declaration, settings))(command)
     return command
@@ -296,17 +301,17 @@ def _apply(flags: tuple[tuple[str, dict[str, Any]], ...], command: _Command) -> 
 
 def engine_options(command: _Command) -> _Command:
     """Decorates a click command with every flag that shapes an engine."""
-    return _apply(_ENGINE_FLAGS, command)
+    return with_flags(_ENGINE_FLAGS, command)
 
 
 def process_options(command: _Command) -> _Command:
     """Decorates a click command that becomes an engine with where it listens and when it ends."""
-    return _apply(_PROCESS_FLAGS, command)
+    return with_flags(_PROCESS_FLAGS, command)
 
 
 def plan_options(command: _Command) -> _Command:
     """Decorates a click command that plans an engine rather than runs it."""
-    return _apply(_PLAN_FLAGS, engine_options(command))
+    return with_flags(_PLAN_FLAGS, engine_options(command))
 
 
 def plan_args(params: Mapping[str, Any]) -> list[str]:
@@ -338,9 +343,7 @@ def without_process_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environment.items() if name not in names}
 
 
-def _arguments(
-    flags: tuple[tuple[str, dict[str, Any]], ...], params: Mapping[str, Any]
-) -> list[str]:
+def _arguments(flags: Flags, params: Mapping[str, Any]) -> list[str]:
     arguments: list[str] = []
     for declaration, settings in flags:
         option = click.Option([declaration], **_keywords(declaration, settings))
