@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Regenerates everything that is made from the protos: Python stubs beside each .proto, and the HTTP
-# adapter with its OpenAPI document in router_svc/gen, and docs/api.md. With --check it changes nothing and fails when
-# the result differs from what is committed.
+# adapter with its OpenAPI document in router_svc/gen, and docs/api.md. With --check it changes nothing and fails
+# when the result differs from what is there.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 if [ -x "$root/.venv/bin/python" ]; then
@@ -25,7 +25,7 @@ generate() {
 
 # listing DIRECTORY: the generated files below it with their checksums.
 listing() {
-  (cd "$1" && find . -path ./__pycache__ -prune -o -type f -name "$2" -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum)
+  (cd "$1" && find . -name __pycache__ -prune -o -type f -name "$2" -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum)
 }
 
 if [ "${1:-}" != "--check" ]; then
