@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from router_svc.errors import ApiError, ErrorKind, invalid
 
@@ -12,12 +12,29 @@ if TYPE_CHECKING:
     from router_svc.served_model import ServedModel
 
 
+class NamesModel(Protocol):
+    """A request that may name its model."""
+
+    @property
+    def model(self) -> str:
+        """The name."""
+        ...
+
+    def HasField(self, field_name: Literal["model"], /) -> bool:  # noqa: N802 -- protobuf's name
+        """Whether it is given."""
+        ...
+
+
 class Models:
     """One or several models. A name is known once an engine was there that has it."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
         """`models` must not be empty."""
         self._models = tuple(models)
+
+    def of(self, request: NamesModel) -> ServedModel:
+        """The model that a request is for. Raises ApiError as `find` does."""
+        return self.find(request.model if request.HasField("model") else None)
 
     def find(self, name: str | None) -> ServedModel:
         """The model of a name; without one, the only model.

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
     from router_svc.models import Models
-    from router_svc.served_model import ServedModel
 
 
 class Embeddings:
@@ -27,19 +26,14 @@ class Embeddings:
     ) -> pb.CreateEmbeddingsResponse:
         """See octavo.inference.v1.Embeddings."""
         with self._metrics.call("CreateEmbeddings"):
-            return await embeddings.create(request, self._find(request), context)
+            return await embeddings.create(request, self._models.of(request), context)
 
     async def rerank(self, request: pb.RerankRequest, context: CallContext) -> pb.RerankResponse:
         """See octavo.inference.v1.Embeddings."""
         with self._metrics.call("Rerank"):
-            return await ranking.rerank(request, self._find(request), context)
+            return await ranking.rerank(request, self._models.of(request), context)
 
     async def score(self, request: pb.ScoreRequest, context: CallContext) -> pb.ScoreResponse:
         """See octavo.inference.v1.Embeddings."""
         with self._metrics.call("Score"):
-            return await ranking.score(request, self._find(request), context)
-
-    def _find(
-        self, request: pb.CreateEmbeddingsRequest | pb.RerankRequest | pb.ScoreRequest
-    ) -> ServedModel:
-        return self._models.find(request.model if request.HasField("model") else None)
+            return await ranking.score(request, self._models.of(request), context)

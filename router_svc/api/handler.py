@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
     from router_svc.models import Models
-    from router_svc.served_model import ServedModel
 
 
 class Inference:
@@ -30,14 +29,14 @@ class Inference:
     ) -> pb.CreateChatCompletionResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("CreateChatCompletion"):
-            return await chat.create(request, self._find(request), context)
+            return await chat.create(request, self._models.of(request), context)
 
     async def stream_chat_completion(
         self, request: pb.CreateChatCompletionRequest, context: CallContext
     ) -> AsyncIterator[pb.StreamChatCompletionResponse]:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("StreamChatCompletion"):
-            async with aclosing(chat.stream(request, self._find(request), context)) as chunks:
+            async with aclosing(chat.stream(request, self._models.of(request), context)) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
@@ -46,14 +45,14 @@ class Inference:
     ) -> pb.RenderChatCompletionResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("RenderChatCompletion"):
-            return await chat.render(request, self._find(request))
+            return await chat.render(request, self._models.of(request))
 
     async def create_completion(
         self, request: pb.CreateCompletionRequest, context: CallContext
     ) -> pb.CreateCompletionResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("CreateCompletion"):
-            return await completions.create(request, self._find(request), context)
+            return await completions.create(request, self._models.of(request), context)
 
     async def stream_completion(
         self, request: pb.CreateCompletionRequest, context: CallContext
@@ -61,7 +60,7 @@ class Inference:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("StreamCompletion"):
             async with aclosing(
-                completions.stream(request, self._find(request), context)
+                completions.stream(request, self._models.of(request), context)
             ) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -84,28 +83,18 @@ class Inference:
     ) -> pb.ExplainRouteResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("ExplainRoute"):
-            return await routing.explain(request, self._find(request), context)
+            return await routing.explain(request, self._models.of(request), context)
 
     async def tokenize(
         self, request: pb.TokenizeRequest, _context: CallContext
     ) -> pb.TokenizeResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("Tokenize"):
-            return await tokens.tokenize(request, self._find(request))
+            return await tokens.tokenize(request, self._models.of(request))
 
     async def detokenize(
         self, request: pb.DetokenizeRequest, _context: CallContext
     ) -> pb.DetokenizeResponse:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("Detokenize"):
-            return await tokens.detokenize(request, self._find(request))
-
-    def _find(
-        self,
-        request: pb.CreateChatCompletionRequest
-        | pb.CreateCompletionRequest
-        | pb.ExplainRouteRequest
-        | pb.TokenizeRequest
-        | pb.DetokenizeRequest,
-    ) -> ServedModel:
-        return self._models.find(request.model if request.HasField("model") else None)
+            return await tokens.detokenize(request, self._models.of(request))

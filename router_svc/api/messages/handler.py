@@ -10,7 +10,7 @@ from octavo.inference.v1 import messages_pb2 as pb
 from router_svc.api.chat_prompt import chat_prompt
 from router_svc.api.conversation import AnswerDelta, Conversation
 from router_svc.api.messages.answer import AnswerEvents, WholeAnswer
-from router_svc.api.messages.convert import PromptRequest, to_chat
+from router_svc.api.messages.convert import to_chat
 from router_svc.api.tooling import tool_use_of
 from router_svc.generation_types import Started
 
@@ -36,7 +36,7 @@ class Messages:
         """See octavo.inference.v1.Messages."""
         with self._metrics.call("CreateMessage"):
             whole = WholeAnswer()
-            async with aclosing(_events(request, self._find(request), context)) as events:
+            async with aclosing(_events(request, self._models.of(request), context)) as events:
                 async for event in events:
                     whole.add(event)
             return whole.message()
@@ -46,7 +46,7 @@ class Messages:
     ) -> AsyncIterator[pb.StreamMessageResponse]:
         """See octavo.inference.v1.Messages."""
         with self._metrics.call("StreamMessage"):
-            async with aclosing(_events(request, self._find(request), context)) as events:
+            async with aclosing(_events(request, self._models.of(request), context)) as events:
                 async for event in events:
                     yield event
 
@@ -55,15 +55,12 @@ class Messages:
     ) -> pb.CountMessageTokensResponse:
         """See octavo.inference.v1.Messages."""
         with self._metrics.call("CountMessageTokens"):
-            model = self._find(request)
+            model = self._models.of(request)
             converted = await model.run(lambda: to_chat(request))
             with converted.names.in_errors():
                 tools = await model.run(lambda: tool_use_of(converted.request))
                 prompt = await chat_prompt(converted.request, model, tools)
             return pb.CountMessageTokensResponse(input_tokens=len(prompt.token_ids))
-
-    def _find(self, request: PromptRequest) -> ServedModel:
-        return self._models.find(request.model if request.HasField("model") else None)
 
 
 async def _events(

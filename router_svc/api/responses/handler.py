@@ -78,7 +78,7 @@ class _Answer:
         cls, request: pb.CreateResponseRequest, models: Models, context: CallContext
     ) -> _Answer:
         """Checks a validated request. Raises ApiError, naming its own field."""
-        model = models.find(request.model if request.HasField("model") else None)
+        model = models.of(request)
         names = FieldNames(CHAT_NAMES)
         chat = chat_request_of(request, names)
         with names.in_errors():
