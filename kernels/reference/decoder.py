@@ -74,11 +74,6 @@ class ReferenceDecoder:
         """Bytes of the weights as packed, with the rotary tables."""
         return self._weights.nbytes + sum(table.nbytes for table in self._ropes.values())
 
-    @property
-    def row_tiles(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Row counts that proved to give equal bits: of the layers' products, of the head's."""
-        return self._tiles.sizes, self._head_tiles.sizes
-
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Makes the KV pool, all zero: what attention masks must be finite still."""
         spec = self._spec
