@@ -38,6 +38,8 @@ request_log = logging.getLogger("octavo.router.requests")
 
 # A request whose engines are lost one after another may be what kills them.
 MAX_LOST_ENGINES = 3
+# What an engine gets to end a request by itself at its deadline.
+_GRACE_SECONDS = 1.0
 # So long an answer that has begun tries to get on where every engine's queue is full.
 _FULL_SECONDS = 30.0
 
@@ -154,11 +156,11 @@ class FailoverStream:
     def _start_timer(self) -> asyncio.TimerHandle | None:
         if self._deadline is None:
             return None
-        left = max(0.0, self._deadline - time.monotonic())
+        left = max(0.0, self._deadline - time.monotonic()) + _GRACE_SECONDS
         return asyncio.get_running_loop().call_later(left, self._expire)
 
     def _expire(self) -> None:
-        """Ends the attempt at the deadline: an engine that hangs would not do it."""
+        """Ends an attempt whose engine hangs: others end it themselves, and say at which stage."""
         if self._placement is not None:
             self._placement.stream.cancel()
             self._placement.stream.fail(ApiError(ErrorKind.DEADLINE_EXCEEDED))

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 from router_svc.errors import ApiError, ErrorKind
 
-# What waits for an engine ends by itself at the deadline, and in good order; this is for the rest.
-_GRACE_SECONDS = 0.1
+# What waits for an engine ends a second after the deadline at the latest, and in good order; this
+# is for the rest.
+_GRACE_SECONDS = 1.5
 
 
 @asynccontextmanager
