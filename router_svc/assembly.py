@@ -10,7 +10,7 @@ import click
 from octavo.tls import ServerTls, TlsError
 
 from router_svc.edge import Edge
-from router_svc.engine_tls import Dialer
+from router_svc.engines.dialer import Dialer
 from router_svc.fleet.directory import Directory
 from router_svc.fleet.fleet import Fleet
 from router_svc.output_formats import OutputFormats
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
     from pathlib import Path
 
-    from router_svc.engine_info import EngineInfo
+    from router_svc.engines.info import EngineInfo
     from router_svc.fleet.discovery import Source
     from router_svc.metrics import Summing
 

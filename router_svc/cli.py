@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from router_svc.engine_info import EngineInfo
+    from router_svc.engines.info import EngineInfo
     from router_svc.server import Router
 
 

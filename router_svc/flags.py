@@ -11,7 +11,7 @@ from octavo.flags import Flags, with_flags
 from octavo.tls import SERVER_TLS_FLAGS
 
 from router_svc.edge import EDGE_FLAGS
-from router_svc.engine_tls import ENGINE_TLS_FLAGS
+from router_svc.engines.dialer import ENGINE_TLS_FLAGS
 from router_svc.fleet.policies import POLICIES
 from router_svc.parsing.formats import REASONING_FORMATS, TOOL_FORMATS
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
 
-    from router_svc.engine_info import EngineInfo
+    from router_svc.engines.info import EngineInfo
     from router_svc.generation_types import Constraint, Sampling
     from router_svc.served_model import ChatPrompt
 

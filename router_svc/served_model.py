@@ -16,7 +16,7 @@ from router_svc.text.chat_template import ChatTemplate, TemplateError, encode_ch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from router_svc.engine_info import EngineInfo
+    from router_svc.engines.info import EngineInfo
     from router_svc.fleet.fleet import Fleet
     from router_svc.output_formats import OutputFormats
     from router_svc.text.tokenizer import Tokenizer

@@ -54,7 +54,7 @@ def pick_tokens(logits: Float32s, picks: PickInputs) -> Int32s:
 
 
 def mask_logits(row: Float32s, mask: UInt32s) -> npt.NDArray[np.bool_]:
-    """Sets logits [vocab_size] to -inf where their bit in the mask is not set; returns which are."""
+    """Sets logits [vocab_size] to -inf where the mask has no bit; returns where it has one."""
     allowed = np.unpackbits(mask.view(np.uint8), bitorder="little", count=row.size).view(np.bool_)
     row[~allowed] = -np.inf
     return allowed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from octavo.inference.v1 import embeddings_pb2 as pb
 
 from router_svc.api import params
-from router_svc.encoder_types import EncoderInput, EncoderRequest, EncoderTask
+from router_svc.engines.encoder_types import EncoderInput, EncoderRequest, EncoderTask
 from router_svc.errors import invalid
 from router_svc.text.encoder_inputs import TooShortError
 

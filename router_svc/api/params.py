@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from router_svc.call_context import CallContext
-    from router_svc.engine_info import EngineInfo
+    from router_svc.engines.info import EngineInfo
     from router_svc.served_model import ServedModel
     from router_svc.text.tokenizer import Tokenizer
 

@@ -16,7 +16,7 @@ from octavo.inference.v1 import embeddings_pb2 as pb
 
 from router_svc.api import params
 from router_svc.api.encoding import Encoded, Source, encode
-from router_svc.encoder_types import EncoderTask
+from router_svc.engines.encoder_types import EncoderTask
 from router_svc.errors import invalid
 from router_svc.text.encoder_inputs import pair_input, text_input
 

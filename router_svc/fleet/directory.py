@@ -13,7 +13,7 @@ import grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
-from router_svc.engine_tls import Dialer, explain_failure
+from router_svc.engines.dialer import Dialer, explain_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from router_svc.engine_channel import EngineChannel, EngineMismatchError
+from router_svc.engines.channel import EngineChannel, EngineMismatchError
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.circuit import RetryBudget
 from router_svc.fleet.failover import FailoverStream
@@ -22,9 +22,9 @@ from router_svc.fleet.prefix_index import prompt_hashes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from router_svc.encoder_types import EncoderInput, EncoderRequest
-    from router_svc.engine_info import EngineInfo
-    from router_svc.engine_tls import Dialer
+    from router_svc.engines.dialer import Dialer
+    from router_svc.engines.encoder_types import EncoderInput, EncoderRequest
+    from router_svc.engines.info import EngineInfo
     from router_svc.fleet.member import Attempt
     from router_svc.fleet.policies import Ranked
     from router_svc.generation_types import GenerationRequest

@@ -16,8 +16,8 @@ from router_svc.fleet.prefix_index import PrefixIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from router_svc.engine_channel import EngineChannel
-    from router_svc.engine_info import EngineLoad
+    from router_svc.engines.channel import EngineChannel
+    from router_svc.engines.info import EngineLoad
     from router_svc.errors import ApiError
     from router_svc.fleet.failover import AttemptStream
     from router_svc.generation_types import GenerationRequest

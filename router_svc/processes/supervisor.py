@@ -17,7 +17,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from router_svc.engine_info import EngineInfo
+from router_svc.engines.info import EngineInfo
 from router_svc.processes.control import Control, ControlClosedError
 from router_svc.processes.ports import reserve
 from router_svc.processes.sums import Totals

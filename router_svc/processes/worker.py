@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from router_svc.engine_info import EngineInfo
+    from router_svc.engines.info import EngineInfo
     from router_svc.server import Router
 
 _SUM_SECONDS = 5.0

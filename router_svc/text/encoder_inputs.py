@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router_svc.encoder_types import EncoderInput
+from router_svc.engines.encoder_types import EncoderInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

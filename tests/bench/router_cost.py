@@ -52,7 +52,7 @@ _STREAM_CHAT = "/octavo.inference.v1.Inference/StreamChatCompletion"
 # The first of these that the innermost Python frame of a sample is of. C functions, as those of
 # protobuf and orjson, belong to the frame that calls them.
 _STAGES = (
-    ("from the engine", ("engine_channel", "engine_messages", "request_stream")),
+    ("from the engine", ("engines",)),
     ("failover and pipeline", ("fleet/", "generation", "api/conversation", "aclosing")),
     ("text of tokens", ("choice_text", "text/", "codecs")),
     ("messages of the API", ("api/", "google/protobuf")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from router_svc.engine_info import EngineInfo
+from router_svc.engines.info import EngineInfo
 from router_svc.generation_types import (
     EngineAdmitted,
     EngineDelta,

@@ -26,7 +26,8 @@ PACKAGE_BUDGETS = {
     "engine_svc/loader": 1500,
     "engine_svc/planning": 1200,  # sizes before loading, and `octavo plan`: advice, table, JSON
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
-    "router_svc": 4400,  # process and commands, pipeline, one engine's connection, offline API
+    "router_svc": 3400,  # commands, server, pipeline, offline API
+    "router_svc/engines": 1100,  # one engine's connection: session, encoder calls, TLS
     "router_svc/processes": 650,  # several routers behind one port: parent, worker, their metrics
     "router_svc/fleet": 1600,  # discovery, balancing, failover
     "router_svc/admission": 500,  # limits of tenants: buckets, permits, both transports

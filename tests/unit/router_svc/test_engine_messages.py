@@ -7,7 +7,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 from octavo.engine.v1 import engine_pb2 as pb
 
-from router_svc.engine_messages import to_error
+from router_svc.engines.messages import to_error
 from router_svc.errors import ErrorKind
 
 

@@ -12,7 +12,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from router_svc.encoder_types import EncoderInput, EncoderRequest, EncoderTask
+from router_svc.engines.encoder_types import EncoderInput, EncoderRequest, EncoderTask
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.fleet import Fleet
 from tests.support.scripted_encoder_engine import ScriptedEncoder, serve_encoder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import processors
 
-from router_svc.encoder_types import EncoderInput
+from router_svc.engines.encoder_types import EncoderInput
 from router_svc.text.encoder_inputs import TooShortError, pair_input, text_input
 from router_svc.text.tokenizer import Tokenizer
 from tests.support.word_pieces import CLS, ID, SEP, word_pieces, write_word_pieces

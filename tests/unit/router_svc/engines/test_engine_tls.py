@@ -15,9 +15,9 @@ from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 from octavo.tls import ServerTls, TlsError, TlsFiles, TlsPaths
 
-from router_svc.encoder_types import EncoderInput, EncoderRequest, EncoderTask
-from router_svc.engine_channel import EngineChannel, wait_ready
-from router_svc.engine_tls import Dialer
+from router_svc.engines.channel import EngineChannel, wait_ready
+from router_svc.engines.dialer import Dialer
+from router_svc.engines.encoder_types import EncoderInput, EncoderRequest, EncoderTask
 from router_svc.fleet.directory import Directory
 from router_svc.fleet.discovery import Fixed
 from router_svc.fleet.fleet import Fleet

@@ -19,24 +19,24 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
-from router_svc.encoder_calls import EncoderCalls
-from router_svc.engine_info import EngineInfo, EngineLoad
-from router_svc.engine_messages import (
+from router_svc.engines.dialer import Dialer, explain_failure
+from router_svc.engines.encoder_calls import EncoderCalls
+from router_svc.engines.info import EngineInfo, EngineLoad
+from router_svc.engines.messages import (
     to_deltas,
     to_error,
     to_event,
     to_generate_request,
     to_prompt_logprobs,
 )
-from router_svc.engine_tls import Dialer, explain_failure
+from router_svc.engines.request_stream import RequestStream
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import EngineDelta
-from router_svc.request_stream import RequestStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
 
-    from router_svc.encoder_types import EncoderInput, EncoderRequest
+    from router_svc.engines.encoder_types import EncoderInput, EncoderRequest
     from router_svc.generation_types import GenerationRequest
 
 log = logging.getLogger(__name__)

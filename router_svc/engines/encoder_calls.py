@@ -9,13 +9,13 @@ import grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
-from router_svc.encoder_types import EncoderTask
+from router_svc.engines.encoder_types import EncoderTask
 from router_svc.errors import ApiError, ErrorKind, from_grpc_status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from router_svc.encoder_types import EncoderInput, EncoderRequest
+    from router_svc.engines.encoder_types import EncoderInput, EncoderRequest
 
 _STATUS_KEY = "grpc-status-details-bin"  # where google.rpc.Status travels
 _TASKS = {

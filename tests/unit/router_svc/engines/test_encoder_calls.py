@@ -12,8 +12,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from octavo.engine.v1 import engine_pb2 as pb
 
-from router_svc.encoder_types import EncoderInput, EncoderRequest, EncoderTask
-from router_svc.engine_channel import EngineChannel, wait_ready
+from router_svc.engines.channel import EngineChannel, wait_ready
+from router_svc.engines.encoder_types import EncoderInput, EncoderRequest, EncoderTask
 from router_svc.errors import ApiError, ErrorKind
 from tests.support.scripted_encoder_engine import ScriptedEncoder, serve_encoder
 

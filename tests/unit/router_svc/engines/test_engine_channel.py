@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
-from router_svc.engine_channel import EngineChannel, wait_ready
+from router_svc.engines.channel import EngineChannel, wait_ready
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import EngineDelta, EngineEvent, GenerationRequest, Sampling
 from tests.support.steady_telemetry import add_steady_telemetry
