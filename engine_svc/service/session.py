@@ -40,6 +40,7 @@ class _Request:
     accepts_token_runs: bool
     live: LiveRequest | None = None
     preparation: asyncio.Task[None] | None = None
+    aborted: bool = False  # before it was live
     cancelled_choices: list[int] = field(default_factory=list)  # before the request was live
 
 
@@ -123,8 +124,9 @@ class Session:
             raise invalid("stream_id", f"{stream_id} is in use on this stream")
 
         def notify() -> None:
-            self._unsent[stream_id] = None
-            self._wake.set()
+            if stream_id in self._requests:  # its peer has not asked for silence
+                self._unsent[stream_id] = None
+                self._wake.set()
 
         stream = OutputStream(notify, self._max_unsent_tokens)
         request = self._requests[stream_id] = _Request(stream, accepts_token_runs)
@@ -140,6 +142,8 @@ class Session:
         """Starts a request whose constraint has to be compiled first."""
         try:
             submission = await self._admission.prepare(submit)
+            if request.aborted:  # a task that is about to go on may pass over its cancellation
+                return
             request.live = self._engine.submit(submission, request.stream, None)
         except RequestError as error:
             request.stream.end(error)
@@ -168,6 +172,7 @@ class Session:
         if request.live is not None:
             self._engine.cancel(request.live)
             return True
+        request.aborted = True
         return request.preparation is not None and request.preparation.cancel()
 
     def _drop(self, stream_id: int) -> None:
