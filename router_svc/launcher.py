@@ -57,7 +57,8 @@ class EngineProcess:
         if process is not None and process.returncode is None:
             process.send_signal(signal.SIGTERM)
             try:
-                await asyncio.wait_for(process.wait(), self._shutdown_timeout + 5)
+                async with asyncio.timeout(self._shutdown_timeout + 5):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()

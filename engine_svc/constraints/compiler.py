@@ -108,7 +108,8 @@ class GrammarCompiler:
             self._pending[constraint] = pending
             pending.add_done_callback(lambda done: self._take(constraint, done))
         try:
-            return await asyncio.wait_for(asyncio.shield(pending), self._max_seconds)
+            async with asyncio.timeout(self._max_seconds):  # wait_for can lose a cancellation
+                return await asyncio.shield(pending)
         except TimeoutError:
             if constraint not in self._started:
                 raise CompilerBusyError("constraints come faster than they compile") from None

@@ -160,7 +160,8 @@ class EngineServer:
         self.engine.start_draining()
         await self._health.refresh()
         try:
-            await asyncio.wait_for(self.engine.drained(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.engine.drained()
         except TimeoutError:
             return False
         return True

@@ -186,7 +186,8 @@ class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
                 yield self._current_load()
                 await asyncio.sleep(_MIN_LOAD_INTERVAL)
                 try:
-                    await asyncio.wait_for(changed.wait(), _MAX_LOAD_INTERVAL - _MIN_LOAD_INTERVAL)
+                    async with asyncio.timeout(_MAX_LOAD_INTERVAL - _MIN_LOAD_INTERVAL):
+                        await changed.wait()
                 except TimeoutError:
                     continue
         finally:
