@@ -30,6 +30,8 @@ _COPY = 0.5
 # How much of the work that an engine has done more than another is held against it: less than all,
 # as a part of it is chance, and will even out without copies.
 _BALANCE = 0.5
+# Bounded at so many times the prompt: more than a copy costs, so that a prefix does move in the end.
+_MOST_BALANCE = 2.0
 SLOW_START_SECONDS = 10.0
 _LEAST_WEIGHT = 0.1
 
@@ -101,9 +103,9 @@ def _by_cost(
             copies = _COPY * (max(c.cached_tokens for c in candidates) - candidate.cached_tokens)
             if copies:
                 reason += f", {copies:.0f} for a copy of what another has"
-            # Not more than this prompt is worth: one without a past would get all there is.
+            # Bounded by what this prompt is worth: one without a past would get all there is.
             ahead = candidate.recent_tokens - min(c.recent_tokens for c in candidates)
-            ahead = min(_BALANCE * ahead, prompt_tokens)
+            ahead = min(_BALANCE * ahead, _MOST_BALANCE * prompt_tokens)
             if ahead >= 1:
                 reason += f", {ahead:.0f} for work done"
             cost += copies + ahead
