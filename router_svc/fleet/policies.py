@@ -30,7 +30,7 @@ _COPY = 0.5
 # How much of the work that an engine has done more than another is held against it: less than all,
 # as a part of it is chance, and will even out without copies.
 _BALANCE = 0.5
-# Bounded at so many times the prompt: more than a copy costs, so that a prefix does move in the end.
+# Bounded by this times the prompt: more than a copy costs, so that a prefix does move in the end.
 _MOST_BALANCE = 2.0
 SLOW_START_SECONDS = 10.0
 _LEAST_WEIGHT = 0.1
