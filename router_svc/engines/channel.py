@@ -54,6 +54,7 @@ _CHANNEL_OPTIONS = [
 _RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 # An engine tells its load every second; one that is merely busy does too.
 _SILENCE_SECONDS = 6.0
+_TICK_SECONDS = 0.5
 
 
 class EngineMismatchError(Exception):
@@ -87,6 +88,7 @@ class EngineChannel:
         self._dialer = dialer or Dialer()
         self._complaint: str | None = None  # what was last logged of why there is no connection
         self.load = EngineLoad()
+        self._silent_ticks = 0  # since the engine was last heard
         self.draining = False
         self.ready_since = 0.0  # time.monotonic()
         self.num_generated = 0  # tokens that came from the engine so far
@@ -259,6 +261,7 @@ class EngineChannel:
         watches = [
             asyncio.create_task(self._follow_health(channel)),
             asyncio.create_task(self._follow_loads(channel)),
+            asyncio.create_task(self._notice_silence()),
         ]
         if self._follow is not None:
             watches.append(asyncio.create_task(self._follow(channel)))
@@ -315,17 +318,22 @@ class EngineChannel:
         async for answer in answers:
             self._serving = answer.status == health_pb2.HealthCheckResponse.SERVING
 
+    async def _notice_silence(self) -> None:
+        """Ends when the engine has said nothing for too long.
+
+        Counted in turns of this loop: where this process itself got no time, what came meanwhile is
+        still to be read, and says nothing of the engine.
+        """
+        self._silent_ticks = 0
+        while self._silent_ticks < _SILENCE_SECONDS / _TICK_SECONDS:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._silent_ticks += 1
+        raise EngineSilentError(f"nothing came for {_SILENCE_SECONDS:g} s")
+
     async def _follow_loads(self, channel: grpc.aio.Channel) -> None:
         stub = telemetry_pb2_grpc.TelemetryStub(channel)
-        answers = aiter(stub.WatchLoads(telemetry_pb2.WatchLoadsRequest()))
-        while True:
-            try:
-                async with asyncio.timeout(_SILENCE_SECONDS):
-                    answer = await anext(answers)
-            except TimeoutError:
-                raise EngineSilentError(f"nothing came for {_SILENCE_SECONDS:g} s") from None
-            except StopAsyncIteration:
-                return
+        async for answer in stub.WatchLoads(telemetry_pb2.WatchLoadsRequest()):
+            self._silent_ticks = 0
             self.draining = answer.state == telemetry_pb2.ENGINE_STATE_DRAINING
             self.load = EngineLoad(
                 num_running=answer.num_running,

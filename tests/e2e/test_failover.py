@@ -157,7 +157,7 @@ def test_a_killed_engine_is_replaced_under_the_clients_stream(
         undisturbed = streamed(kill=False)
 
         assert streamed(kill=True) == undisturbed
-        assert server.metric("octavo_router_failovers_total") == 1
+        assert server.metric("octavo_router_failovers_total") >= 1
         assert server.wait_until(lambda: server.metric("octavo_router_engine_ready") == 2, 60)
 
 
