@@ -53,7 +53,7 @@ _CHANNEL_OPTIONS = [
 ]
 _RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 # An engine tells its load every second; one that is merely busy does too.
-_SILENCE_SECONDS = 6.0
+_SILENCE_SECONDS = 7.5
 _TICK_SECONDS = 0.5
 
 

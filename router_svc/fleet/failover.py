@@ -185,6 +185,11 @@ class FailoverStream:
         return all(choice.finished for choice in self._choices)
 
     @property
+    def _is_under_way(self) -> bool:
+        """Whether an engine had the request that is lost now: it waits for another."""
+        return self._has_output or self.num_lost > 0
+
+    @property
     def _has_output(self) -> bool:
         return any(choice.token_ids for choice in self._choices)
 
@@ -193,7 +198,7 @@ class FailoverStream:
     ) -> Placement:
         request = self._next_request(attempt)
         try:
-            return await self._placer.place(request, refused, resumes=self._has_output)
+            return await self._placer.place(request, refused, resumes=self._is_under_way)
         except ApiError as nobody:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise ApiError(ErrorKind.DEADLINE_EXCEEDED) from nobody
@@ -210,7 +215,7 @@ class FailoverStream:
         if self._cancelled:
             raise error
         match error.kind:
-            case ErrorKind.RATE_LIMITED if not self._has_output:
+            case ErrorKind.RATE_LIMITED if not self._is_under_way:
                 return refused | {engine}  # full; another may have room
             case ErrorKind.RATE_LIMITED if error.code == "queue_full":
                 # Nobody else can give the rest of what the client has begun to read.

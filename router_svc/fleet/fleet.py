@@ -172,8 +172,8 @@ class Fleet:
             if ranking:
                 self._turn += 1
                 if request.attempt:
-                    self.num_failovers += resumes
-                    self.num_retries += not resumes
+                    self.num_failovers += bool(request.resume)
+                    self.num_retries += not request.resume
                 best = ranking[0].candidate
                 attempt = self._members[best.engine].submit(request, best.cached_tokens, hashes)
                 self.on_routed(time.perf_counter() - asked_at)

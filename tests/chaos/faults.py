@@ -55,7 +55,7 @@ class Faults:
         longest_freeze: float,
     ) -> None:
         """Seconds: `pause` from one fault to the next, at least and at most; `longest_freeze` is of
-        an engine, which is given up after 6 s of silence. `weights`: how many of each kind in a
+        an engine, which is given up after 7.5 s of silence. `weights`: how many of each kind in a
         round."""
         self._cluster = cluster
         self._rng = rng
