@@ -118,10 +118,8 @@ async def test_a_death_at_any_token_changes_nothing(
         victim = engines[0]
         victim.cut_after = position
         before = victim.num_cuts
-        disturbed = await answer(model, **kind())
-        if victim.num_cuts == before:  # the other one's turn
+        while victim.num_cuts == before:  # until it is its turn
             disturbed = await answer(model, **kind())
-        assert victim.num_cuts == before + 1
         assert disturbed == undisturbed, f"after {position} tokens"
 
 
