@@ -73,12 +73,13 @@ bench-router: $(VENV)/.serve ## CPU time of the router for each token (docs/benc
 # RUNLEVEL=1: services that come along are not started.
 APT := RUNLEVEL=1 apt-get install -y -qq --no-install-recommends
 
-system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus and nginx.
+system-deps: ## Debian packages that the tests use: other languages' clients, a real Prometheus, nginx and Chromium.
 	apt-get update -qq
 	command -v g++ >/dev/null || $(APT) g++
 	command -v node >/dev/null || $(APT) nodejs npm
 	command -v promtool >/dev/null || $(APT) prometheus
 	command -v nginx >/dev/null || $(APT) nginx-light
+	command -v chromium >/dev/null || $(APT) chromium
 	command -v javac >/dev/null || $(APT) default-jdk-headless
 	command -v grpc_cpp_plugin >/dev/null || \
 		$(APT) pkg-config protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
