@@ -14,6 +14,7 @@ from router_svc.engines.dialer import Dialer
 from router_svc.fleet.directory import Directory
 from router_svc.fleet.fleet import Fleet
 from router_svc.output_formats import OutputFormats
+from router_svc.page.files import Page
 from router_svc.served_model import ServedModel
 from router_svc.server import Router, RouterConfig
 from router_svc.text.chat_template import ChatTemplate
@@ -49,7 +50,8 @@ async def start_router(
     dead worker, while others serve, listens only when it can serve itself. Raises
     click.ClickException.
     """
-    edge = Edge.of(params)
+    page = Page.load() if params["page"] else None
+    edge = Edge.of(params, page.paths if page is not None else ())
     try:
         tls, dialer = ServerTls.of(params), Dialer.of(params)
     except TlsError as error:
@@ -66,6 +68,7 @@ async def start_router(
         edge=edge,
         tls=tls,
         shares_ports=summing is not None,
+        page=page,
     )
     router = Router(config, models, summing)
     stack.push_async_callback(router.close)

@@ -17,7 +17,7 @@ from router_svc.auth.keys import KeyFormatError
 from router_svc.http.cors import CorsRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from starlette.middleware import Middleware
 
@@ -119,8 +119,11 @@ class Edge:
     max_requests_in_flight: int = 0
 
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> Edge:
-        """Reads click's parameters and the key file. Raises click.ClickException."""
+    def of(cls, params: Mapping[str, Any], open_paths: Collection[str] = ()) -> Edge:
+        """Reads click's parameters and the key file; `open_paths` need no key, as probes do.
+
+        Raises click.ClickException.
+        """
         origins = _strings("--allowed-origins", params["allowed_origins"])
         if "*" in origins and params["allow_credentials"]:
             raise click.ClickException(
@@ -135,7 +138,7 @@ class Edge:
         )
         return cls(
             _keyring(params["api_key"], params["api_key_file"]),
-            PROBES | {"/metrics"} if params["metrics_open"] else PROBES,
+            PROBES.union(open_paths, {"/metrics"} if params["metrics_open"] else ()),
             cors if origins else None,
             params["body_timeout"],
             params["max_requests_in_flight"],

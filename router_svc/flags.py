@@ -68,6 +68,13 @@ _ROUTER_FLAGS: Flags = (
             "help": "Largest request body, over HTTP and gRPC.",
         },
     ),
+    (
+        "--page/--no-page",
+        {
+            "default": True,
+            "help": "Serve a web page at /: a playground and a live view; see docs/page.md.",
+        },
+    ),
     *EDGE_FLAGS,
     *SERVER_TLS_FLAGS,
     (

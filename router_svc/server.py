@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from router_svc.metrics import Summing
+    from router_svc.page.files import Page
     from router_svc.served_model import ServedModel
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
 class RouterConfig:
     """Where the router listens and what it accepts. Sizes are in bytes, durations in seconds.
 
-    `shares_ports`: other processes of the same user may listen on them too.
+    `shares_ports`: other processes of the same user may listen on them too. `page`: what is shown
+    to browsers, if anything is.
     """
 
     host: str
@@ -69,6 +71,7 @@ class RouterConfig:
     edge: Edge = field(default_factory=Edge)
     tls: ServerTls | None = None
     shares_ports: bool = False
+    page: Page | None = None
 
 
 class Router:
@@ -119,7 +122,10 @@ class Router:
             settings=HttpSettings(
                 body_cap=self._config.max_body_bytes, body_seconds=self._config.edge.body_timeout
             ),
-            extra_routes=ops_routes(self, self._fleets, self._summing),
+            extra_routes=[
+                *ops_routes(self, self._fleets, self._summing),
+                *(config.page.routes() if config.page is not None else ()),
+            ],
             cors=self._config.edge.cors,
             middleware=[
                 RefuseLateRequests.middleware(lambda: self._draining),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = "octavo_router_engine_requests_in_flight"
 _STATES = ("closed", "open", "half_open")
+_LABEL_LETTERS = 8  # of an instance id, as engines label their own metrics
 
 
 class FleetCollector(Collector):
@@ -46,14 +47,22 @@ class FleetCollector(Collector):
             "Blocks of an engine's prefix cache that the router knows of.",
             labels=["target"],
         )
+        info = GaugeMetricFamily(
+            "octavo_router_engine_info",
+            "1 for the process that was last met at a target: `engine` is as in its own metrics.",
+            labels=["target", "engine", "model_name"],
+        )
         for member in (member for fleet in self._fleets for member in fleet.members):
             labels = [member.name]
             ready.add_metric(labels, float(member.may_serve))
             in_flight.add_metric(labels, member.channel.num_in_flight)
             cached.add_metric(labels, member.prefixes.num_stored)
+            if (known := member.channel.info) is not None:
+                engine = known.instance_id[:_LABEL_LETTERS]
+                info.add_metric([*labels, engine, known.served_names[0]], 1.0)
             for state in _STATES:
                 circuit.add_metric([*labels, state], float(member.circuit.state == state))
-        yield from (ready, in_flight, circuit, cached)
+        yield from (ready, in_flight, circuit, cached, info)
         yield CounterMetricFamily(
             "octavo_router_retries",
             "Requests that were sent again before their first token.",
