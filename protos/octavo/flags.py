@@ -12,7 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
+from octavo.logs import LOG_FLAGS
 from octavo.tls import SERVER_TLS_FLAGS
+from octavo.tracing import TRACING_FLAGS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -219,6 +221,8 @@ _ENGINE_FLAGS: Flags = (
             "help": "Seconds without progress of a pending step after which health fails.",
         },
     ),
+    *TRACING_FLAGS,
+    *LOG_FLAGS,
 )
 
 # For commands that are an engine, rather than start one: serve chooses these for its child.
@@ -302,6 +306,11 @@ def with_flags(flags: Flags, command: _Command) -> _Command:
 def engine_options(command: _Command) -> _Command:
     """Decorates a click command with every flag that shapes an engine."""
     return with_flags(_ENGINE_FLAGS, command)
+
+
+def telemetry_options(command: _Command) -> _Command:
+    """Decorates a click command that is no engine with the flags that both services have."""
+    return with_flags((*TRACING_FLAGS, *LOG_FLAGS), command)
 
 
 def process_options(command: _Command) -> _Command:
