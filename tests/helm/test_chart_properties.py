@@ -105,7 +105,12 @@ VALUES = _some(
         scrape=st.booleans(),
         labels=LABELS,
         keySecret=_some(name=NO_NAME_OR),
-        rules=_some(enabled=st.booleans(), firstTokenSeconds=st.floats(0.01, 1e4)),
+        rules=_some(enabled=st.booleans(), firstTokenSeconds=st.floats(0.01, 1e4), guide=TEXT),
+    ),
+    dashboard=_some(
+        enabled=st.booleans(),
+        labels=LABELS,
+        annotations=st.dictionaries(st.sampled_from(["a", "example.com/b"]), TEXT),
     ),
     ingress=_some(
         enabled=st.booleans(),
