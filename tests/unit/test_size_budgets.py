@@ -17,11 +17,11 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 # Lines per part, with docstrings and comments, which are about a quarter. Generated code is free.
 PACKAGE_BUDGETS = {
     "engine_svc": 1800,  # the loop, configuration, start-up, memory plan
-    "engine_svc/scheduling": 1600,
+    "engine_svc/scheduling": 1700,  # with the books of what choices wait for
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
     "engine_svc/worker": 1300,
-    "engine_svc/service": 3200,  # everything grpc: submission, streams, embeddings, health, metrics
+    "engine_svc/service": 3600,  # everything grpc: submission, streams, health, metrics, traces
     "engine_svc/models": 1400,  # decoder and encoder families, 35 to 110 lines each
     "engine_svc/loader": 1500,
     "engine_svc/planning": 1200,  # sizes before loading, and `octavo plan`: advice, table, JSON
@@ -42,6 +42,7 @@ PACKAGE_BUDGETS = {
     "router_svc/bench": 600,
     "router_svc/parsing": 2100,  # five formats of calls, each read back and enforced by a grammar
     "kernels/reference": 1800,  # with the definition of sampling, and the encoders
+    "kernels/gpu": 2400,  # kernels with their launchers, the decoder that launches them
     "kernels/cpu": 1750,  # weights: layout, packing and cache; a declaration for each C structure
 }
 
