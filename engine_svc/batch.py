@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     import numpy.typing as npt
 
@@ -112,6 +114,7 @@ class SampledTokens:
     failed: tuple[tuple[int, str], ...] = ()
     embeddings: tuple[Embedding, ...] = ()
     cpu_seconds: float = 0.0  # that the back end's kernels took, where it counts them
+    kernel_seconds: float = 0.0  # from the call of the back end to its return
 
     def by_key(self) -> dict[int, list[SampledToken]]:
         """The tokens of each request that has any."""
@@ -119,3 +122,17 @@ class SampledTokens:
         for token in self.tokens:
             tokens.setdefault(token.key, []).append(token)
         return tokens
+
+
+def tokens_by_request(
+    batch: ScheduledBatch, sampled: SampledTokens, failed: Mapping[int, str]
+) -> dict[int, list[SampledToken]]:
+    """A step's tokens by request. Raises RuntimeError if one has too few or too many."""
+    tokens = sampled.by_key()
+    for chunk in batch.chunks:
+        count = len(tokens.get(chunk.key, ()))
+        if chunk.samples and not count and chunk.key not in failed:
+            raise RuntimeError(f"step {batch.step} brought no token for request {chunk.key}")
+        if count > len(chunk.draft_token_ids) + 1:
+            raise RuntimeError(f"step {batch.step} brought {count} tokens for request {chunk.key}")
+    return tokens

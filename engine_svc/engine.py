@@ -73,6 +73,19 @@ Command: TypeAlias = Submit | Cancel | FlushCache | Stop
 
 
 @dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """Where the time of all steps so far went, on the engine's thread."""
+
+    schedule: float = 0.0  # taking commands, planning, taking in what was computed
+    kernels: float = 0.0  # the back end
+    sample: float = 0.0  # the worker around it: filling arrays, sampling, log-probabilities
+
+    def plus(self, schedule: float, kernels: float, sample: float) -> StepSeconds:
+        """With one more step."""
+        return StepSeconds(self.schedule + schedule, self.kernels + kernels, self.sample + sample)
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """The engine's state between two steps."""
 
@@ -83,6 +96,8 @@ class Load:
     num_blocks: int = 0
     step_seconds: float = 0.0  # smoothed
     kernel_cpu_seconds: float = 0.0  # of all steps so far
+    phases: StepSeconds = StepSeconds()
+    queue_wait_seconds: tuple[float, ...] = ()  # for each WaitReason, where any is measured
 
 
 @dataclass(slots=True)
@@ -95,6 +110,7 @@ class Report:
     lost: list[int] = field(default_factory=list)  # keys of requests that a failed step took along
     outputs: StepOutputs | None = None
     num_step_tokens: int = 0
+    step_seconds: float = 0.0  # from the first command taken to the outputs
     kv_stored: bytes = b""  # hashes of blocks that can be found now, one after another
     kv_removed: bytes = b""
     at: float = 0.0
@@ -126,6 +142,7 @@ class Engine:
         self._stopping = False
         self._failed_steps = 0
         self._kernel_cpu_seconds = 0.0
+        self._phases = StepSeconds()
         self._integrity_violation: str | None = None
         # When the turn that is under way, or due, began; None while idle.
         self._busy_since: float | None = None
@@ -176,14 +193,14 @@ class Engine:
 
     def _turn(self) -> None:
         report = Report()
-        self._take_commands(report)
+        started = self._take_commands(report)
         for request in self._scheduler.expire(self._clock()):
             self._live.pop(request.key, None)
             report.expired.append((request.key, request.stage))
         batch = self._scheduler.schedule()
         if batch is not None:
             report.num_step_tokens = batch.num_tokens
-            report.outputs = self._compute(batch, report)
+            report.outputs = self._compute(batch, report, started)
         self._load = self._measure()
         report.kv_stored, report.kv_removed = self._kv.pool.take_changes()
         report.at = self._clock()
@@ -193,18 +210,19 @@ class Engine:
         elif batch is None:
             time.sleep(_NOTHING_TO_SCHEDULE_SECONDS)
 
-    def _take_commands(self, report: Report) -> None:
-        """Takes all commands there are; waits for one if nothing is alive."""
+    def _take_commands(self, report: Report) -> float:
+        """Takes all commands there are, having waited for one if nothing is alive; returns when it
+        began to."""
         if not self._scheduler.has_work:
             command = self._commands.get()
             self._busy_since = self._clock()
             self._apply(command, report)
-        self._busy_since = self._clock()
+        started = self._busy_since = self._clock()
         while True:
             try:
                 command = self._commands.get_nowait()
             except queue.Empty:
-                return
+                return started
             self._apply(command, report)
 
     def _apply(self, command: Command, report: Report) -> None:
@@ -228,8 +246,8 @@ class Engine:
             case Stop():
                 self._stopping = True
 
-    def _compute(self, batch: ScheduledBatch, report: Report) -> StepOutputs:
-        start = self._clock()
+    def _compute(self, batch: ScheduledBatch, report: Report, started: float) -> StepOutputs:
+        submitted = self._clock()
         try:
             sampled = self._executor.submit(batch)
         except Exception:
@@ -238,9 +256,18 @@ class Engine:
         else:
             self._failed_steps = 0
             self._kernel_cpu_seconds += sampled.cpu_seconds
-        outputs = self._scheduler.update(batch, sampled, self._clock() - start)
+        computed = self._clock()
+        outputs = self._scheduler.update(batch, sampled, computed - submitted)
         for key in (end.key for ends in (outputs.finished, outputs.failed) for end in ends):
             self._live.pop(key, None)
+        ended = self._clock()
+        report.step_seconds = ended - started
+        kernels = sampled.kernel_seconds
+        self._phases = self._phases.plus(
+            schedule=submitted - started + ended - computed,
+            kernels=kernels,
+            sample=computed - submitted - kernels,
+        )
         return outputs
 
     def _lose_worker_state(self, batch: ScheduledBatch, report: Report) -> SampledTokens:
@@ -274,4 +301,6 @@ class Engine:
             num_blocks=self._kv.num_blocks,
             step_seconds=self._scheduler.step_seconds,
             kernel_cpu_seconds=self._kernel_cpu_seconds,
+            phases=self._phases,
+            queue_wait_seconds=self._scheduler.queue_wait_seconds,
         )

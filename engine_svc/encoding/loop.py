@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from engine_svc.encoding.fair_queue import FairQueue
-from engine_svc.engine import Stop, WorkerLostError
+from engine_svc.engine import StepSeconds, Stop, WorkerLostError
 from engine_svc.scheduling.deadlines import Deadlines
 from kernels.encoder import EncoderInputs
 
@@ -61,6 +61,7 @@ class EncoderReport:
     started_at: float = 0.0  # of the step
     at: float = 0.0
     num_step_tokens: int = 0
+    step_seconds: float = 0.0  # from the inputs' choice to their results
     results: list[tuple[ScheduledInput, Float32s]] = field(default_factory=list)
     expired: list[tuple[int, str]] = field(default_factory=list)  # keys of calls, stages
     failed: list[tuple[int, str]] = field(default_factory=list)  # keys of calls, messages
@@ -92,6 +93,7 @@ class EncoderLoop:
         self._stopping = False
         self._failed_steps = 0
         self._step_seconds = 0.0
+        self._phases = StepSeconds()
         # When the turn that is under way, or due, began; None while idle.
         self._busy_since: float | None = None
         self._num_running = 0
@@ -126,6 +128,11 @@ class EncoderLoop:
         """Smoothed duration of a step."""
         return self._step_seconds
 
+    @property
+    def phases(self) -> StepSeconds:
+        """Where the time of all steps so far went."""
+        return self._phases
+
     def pending_seconds(self) -> float:
         """How long the present turn has been under way; 0 while idle, however long that lasts."""
         since = self._busy_since
@@ -140,7 +147,7 @@ class EncoderLoop:
             self._on_fatal()
 
     def _turn(self) -> None:
-        self._take_commands()
+        started = self._take_commands()
         report = EncoderReport()
         for key in self._deadlines.pop_expired(self._clock()):
             call = self._live.get(key)
@@ -149,25 +156,26 @@ class EncoderLoop:
                 report.expired.append((key, call.stage))
         step = self._waiting.take(self._max_step_tokens, self._max_step_inputs)
         if step:
-            self._compute(step, report)
+            self._compute(step, report, started)
         self._num_running = 0
         report.at = self._clock()
         self._publish(report)
         if not self._waiting.num_inputs:
             self._busy_since = None
 
-    def _take_commands(self) -> None:
-        """Takes all commands there are; waits for one if nothing is to be computed."""
+    def _take_commands(self) -> float:
+        """Takes all commands there are, having waited for one if nothing is to be computed; returns
+        when it began to."""
         if not self._waiting.num_inputs:
             command = self._commands.get()
             self._busy_since = self._clock()
             self._apply(command)
-        self._busy_since = self._clock()
+        started = self._busy_since = self._clock()
         while True:
             try:
                 command = self._commands.get_nowait()
             except queue.Empty:
-                return
+                return started
             self._apply(command)
 
     def _apply(self, command: Command) -> None:
@@ -186,13 +194,16 @@ class EncoderLoop:
         self._live.pop(key, None)
         self._waiting.remove(key)
 
-    def _compute(self, step: Sequence[ScheduledInput], report: EncoderReport) -> None:
+    def _compute(
+        self, step: Sequence[ScheduledInput], report: EncoderReport, turn_started: float
+    ) -> None:
         start = report.started_at = self._clock()
         for scheduled in step:
             if scheduled.call.first_scheduled_at is None:
                 scheduled.call.first_scheduled_at = start
         self._num_running = len(step)
         inputs = _step_inputs(step)
+        prepared = self._clock()
         try:
             vectors = self._encoder.encode(inputs)
         except Exception:
@@ -204,7 +215,8 @@ class EncoderLoop:
                 self._fail(key, STEP_FAILED, report)
             return
         self._failed_steps = 0
-        seconds = self._clock() - start
+        computed = self._clock()
+        seconds = computed - start
         mean = self._step_seconds or seconds
         self._step_seconds = mean + _SMOOTHING * (seconds - mean)
         report.num_step_tokens = len(inputs.token_ids)
@@ -216,6 +228,13 @@ class EncoderLoop:
                     self._live.pop(key, None)
             elif key in self._live:
                 self._fail(key, NOT_FINITE, report)
+        ended = self._clock()
+        report.step_seconds = ended - turn_started
+        self._phases = self._phases.plus(
+            schedule=start - turn_started,
+            kernels=computed - prepared,
+            sample=prepared - start + ended - computed,
+        )
 
     def _fail(self, key: int, message: str, report: EncoderReport) -> None:
         self._forget(key)

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine_svc.batch import ScheduledBatch
+from engine_svc.batch import ScheduledBatch, tokens_by_request
 from engine_svc.scheduling.block_pool import IntegrityError
 from engine_svc.scheduling.deadlines import Deadlines
 from engine_svc.scheduling.request import FinishReason, RequestStatus
@@ -126,6 +126,11 @@ class Scheduler:
         return self._budget.step_seconds
 
     @property
+    def queue_wait_seconds(self) -> tuple[float, ...]:
+        """Seconds that all requests waited, for each `WaitReason` in their order."""
+        return self._planner.waits.seconds
+
+    @property
     def has_work(self) -> bool:
         """Whether any request waits or runs."""
         return bool(self._live)
@@ -220,7 +225,7 @@ class Scheduler:
         if batch is not self._in_flight:
             raise RuntimeError(f"step {batch.step} is not in flight")
         failed = dict(sampled.failed)
-        sampled_by_key = _by_key(batch, sampled, failed)
+        sampled_by_key = tokens_by_request(batch, sampled, failed)
         self._in_flight = None
         num_drafts = sum(len(chunk.draft_token_ids) for chunk in batch.chunks)
         num_prefill_tokens = batch.num_tokens - num_drafts - self._num_decodes
@@ -312,6 +317,7 @@ class Scheduler:
         self._num_arrivals += 1
         self._live[request.key] = request
         self._waiting.push(request)
+        self._planner.waits.arrived(request.arrival)
         if request.deadline is not None:
             self._deadlines.add(request.deadline, request.key, self._live)
 
@@ -375,20 +381,6 @@ class Scheduler:
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         request.finished_at = self._clock()
-
-
-def _by_key(
-    batch: ScheduledBatch, sampled: SampledTokens, failed: dict[int, str]
-) -> dict[int, list[SampledToken]]:
-    """A step's tokens by request. Raises RuntimeError if one has too few or too many."""
-    tokens = sampled.by_key()
-    for chunk in batch.chunks:
-        count = len(tokens.get(chunk.key, ()))
-        if chunk.samples and not count and chunk.key not in failed:
-            raise RuntimeError(f"step {batch.step} brought no token for request {chunk.key}")
-        if count > len(chunk.draft_token_ids) + 1:
-            raise RuntimeError(f"step {batch.step} brought {count} tokens for request {chunk.key}")
-    return tokens
 
 
 def _append(request: Request, sampled: SampledToken, now: float) -> NewToken:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine_svc.batch import NewRequest, ScheduledChunk
 from engine_svc.scheduling.kv_cache_manager import PrefixProbe
+from engine_svc.scheduling.queue_waits import QueueWaits, WaitReason
 from engine_svc.scheduling.request import RequestStatus
 from engine_svc.scheduling.step_outputs import AdmittedRequest
 from engine_svc.scheduling.waiting_queue import AdmissionRound
@@ -88,12 +89,14 @@ class StepPlanner:
         self._waiting = waiting
         self._running = running
         self._speculator = speculator
+        self.waits = QueueWaits()
         # A step can give each running request a token, so that all of them progress.
         self._max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
 
     def plan(self, now: float) -> StepPlan:
         """Plans a step. A request admitted for the first time gets `now` as its start."""
         plan = StepPlan(self._config.max_num_batched_tokens)
+        self.waits.account(now, len(self._waiting))
         prefills = []
         for request in list(self._running.values()):
             if request.num_uncomputed_tokens != 1:
@@ -108,8 +111,9 @@ class StepPlanner:
             room = plan.tokens_left - reserved
             if room > 0:
                 self._plan_chunk(plan, request, min(request.num_uncomputed_tokens, room))
-        if self._waiting and len(self._running) < self._max_running:
-            self._admit(plan, reserved, now)
+        if self._waiting:
+            reason, next_one = self._admit(plan, reserved, now)
+            self.waits.stopped_by(reason, self._waiting.num_older(next_one))
         # Beside prefill a step has arithmetic enough to do.
         if self._speculator is not None and plan.decodes and len(plan.decodes) == len(plan.chunks):
             self._speculate(plan, self._speculator)
@@ -155,27 +159,33 @@ class StepPlanner:
         request.num_preemptions += 1
         self._waiting.push_front(request)
 
-    def _admit(self, plan: StepPlan, reserved: int, now: float) -> None:
+    def _admit(
+        self, plan: StepPlan, reserved: int, now: float
+    ) -> tuple[WaitReason, Request | None]:
         """Admits waiting requests until tokens, blocks or places run out.
 
         The first that does not fit ends it: were others let past, a long prompt might never run.
+        Returns what ended it, with that request if one was tried.
         """
         candidates = AdmissionRound(self._waiting, self._probe)
-        while len(self._running) < self._max_running and plan.tokens_left > reserved:
+        while len(self._running) < self._max_running:
+            if plan.tokens_left <= reserved:
+                return WaitReason.TOKEN_BUDGET, None
             request = candidates.next()
             if request is None:
-                return
+                return WaitReason.PREFIX_IN_PROGRESS, None
             probe = self._probe(request)
             if self._kv.num_new_blocks(request, probe) > self._kv.num_free_blocks:
-                return
+                return WaitReason.NO_FREE_BLOCKS, request
             cached = probe.num_cached_blocks * self._kv.block_size
             num_tokens = request.num_tokens - cached
             if num_tokens > plan.tokens_left - reserved:
                 if not self._config.enable_chunked_prefill:
-                    return
+                    return WaitReason.TOKEN_BUDGET, request
                 num_tokens = plan.tokens_left - reserved
             self._start(plan, request, now)
             self._plan_chunk(plan, request, num_tokens)
+        return WaitReason.BATCH_FULL, None
 
     def _start(self, plan: StepPlan, request: Request, now: float) -> None:
         self._waiting.admit(request)

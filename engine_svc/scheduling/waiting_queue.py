@@ -69,6 +69,15 @@ class WaitingQueue:
         """The oldest request, once enough others were admitted before it."""
         return self._oldest() if self._num_overtakes >= PATIENCE and self._order else None
 
+    def num_older(self, next_one: Request | None = None) -> int:
+        """How many came before the next in turn (the first in order, unless it is given): 0 to
+        REACH."""
+        if not self._order:
+            return 0
+        key = (next_one or self._order[0][2]).key
+        oldest = list(islice(self._by_age, REACH))
+        return oldest.index(key) if key in oldest else len(oldest)
+
     def push(self, request: Request) -> None:
         """Appends a request to its priority."""
         start = 0.0 if self._shares is None else self._shares.start_of(request)

@@ -101,6 +101,7 @@ class AsyncEncoder:
             num_waiting=max(0, self._num_inputs - running),
             num_uncomputed_tokens=self._num_tokens,
             step_seconds=self._loop.step_seconds,
+            phases=self._loop.phases,
         )
 
     @property
@@ -189,7 +190,7 @@ class AsyncEncoder:
 
     def _deliver(self, report: EncoderReport) -> None:
         if report.num_step_tokens:
-            self._metrics.on_step(report.num_step_tokens, 0, 0)
+            self._metrics.on_step(report.num_step_tokens, report.step_seconds)
         for scheduled, vector in report.results:
             live = self._live.get(scheduled.call.key)
             if live is None:

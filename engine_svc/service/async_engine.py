@@ -14,7 +14,6 @@ import asyncio
 import itertools
 import logging
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from google.rpc.code_pb2 import Code
@@ -24,18 +23,17 @@ from engine_svc.sampling_params import UNSATISFIABLE
 from engine_svc.scheduling.request import FinishReason
 from engine_svc.service import errors, events
 from engine_svc.service.kv_events import KvEventLog
+from engine_svc.service.live_request import Choice, LiveRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from engine_svc.engine import Engine, Load, Report
-    from engine_svc.scheduling.request import Request
     from engine_svc.scheduling.step_outputs import FinishedRequest, NewToken
     from engine_svc.service.embedding import EmbedSubmission
     from engine_svc.service.metrics import EngineMetrics
     from engine_svc.service.output_stream import OutputStream
     from engine_svc.service.submission import Submission
-    from kernels.backend import Float32s
 
 log = logging.getLogger(__name__)
 request_log = logging.getLogger("octavo.engine.requests")
@@ -45,29 +43,6 @@ _LABELS = {
     FinishReason.LENGTH: "length",
     FinishReason.CANCELLED: "abort",
 }
-
-
-@dataclass(slots=True, eq=False)
-class LiveRequest:
-    """A logical request from its submission to its end."""
-
-    submission: Submission | EmbedSubmission
-    stream: OutputStream
-    last_event_at: float
-    choices: dict[int, Choice] = field(default_factory=dict)  # those that have not ended
-    admitted: bool = False
-    cached_tokens: int = 0  # of the choice that was scheduled first
-    vectors: dict[int, Float32s] = field(default_factory=dict)  # embeddings, by choice
-
-
-@dataclass(slots=True, eq=False)
-class Choice:
-    """One choice of a live request."""
-
-    live: LiveRequest
-    request: Request
-    num_output_tokens: int  # as told to the client; the engine may be ahead of a cancel
-    last_token_at: float | None = None
 
 
 class AsyncEngine:
@@ -225,7 +200,12 @@ class AsyncEngine:
                 live.last_event_at = now
                 live.stream.add(events.heartbeat())
 
+    def count_sending(self, seconds: float) -> None:
+        """Adds to the time that outputs took to become messages."""
+        self._metrics.on_sent(seconds)
+
     def _deliver(self, report: Report) -> None:
+        started = time.perf_counter()
         for submit, full in report.refused:
             choice = self._choices.get(submit.requests[0].key)
             if choice is not None:
@@ -244,12 +224,18 @@ class AsyncEngine:
         if report.kv_stored or report.kv_removed:
             self.kv_events.add(report.kv_stored, report.kv_removed)
         self._notify_watchers()
+        self._metrics.on_sent(time.perf_counter() - started)
 
     def _deliver_step(self, report: Report) -> None:
         outputs = report.outputs
         if outputs is None:
             return
-        self._metrics.on_step(report.num_step_tokens, len(outputs.tokens), len(outputs.preempted))
+        self._metrics.on_step(
+            report.num_step_tokens,
+            report.step_seconds,
+            len(outputs.tokens),
+            len(outputs.preempted),
+        )
         self._metrics.speculation.on_drafts(outputs.drafts)
         for admitted in outputs.admitted:
             self._on_admitted(admitted.key, admitted.cached_tokens, report.at)

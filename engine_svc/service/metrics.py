@@ -1,35 +1,26 @@
 """Prometheus metrics under vLLM's names, so that its dashboards and scalers work unchanged.
 
-Gauges are computed from the engine's state when they are scraped, so none can freeze or drift. What
-is counted is counted once per step or per request, never per token.
+What the engine's state says by itself is in metrics_state.py. What is counted here is counted once
+per step or per request, never per token.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
+from engine_svc.service.metrics_genai import GenAiMetrics
+from engine_svc.service.metrics_histogram import StepHistogram
+from engine_svc.service.metrics_state import LABELS, StateCollector
 from engine_svc.service.speculation_metrics import SpeculationMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from engine_svc.engine import Load
     from engine_svc.scheduling.request import Request
 
-_LABELS = ("model_name", "engine")
 _FIRST_TOKEN_SECONDS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
@@ -42,6 +33,10 @@ _REQUEST_SECONDS = (
     *(0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0),
     *(50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
+_STEP_SECONDS = (
+    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0),
+)
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 FINISHED_REASONS = ("stop", "length", "abort", "timeout", "error")
 REJECTION_REASONS = ("queue_full", "draining", "overloaded", "invalid", "expectation")
@@ -51,66 +46,6 @@ def one_two_five(maximum: int) -> tuple[int, ...]:
     """Bucket bounds 1, 2, 5, 10, 20, 50 … up to `maximum`."""
     bounds = (digit * 10**power for power in range(10) for digit in (1, 2, 5))
     return tuple(bound for bound in bounds if bound <= maximum)
-
-
-class _StateCollector(Collector):
-    """What the engine's state says by itself."""
-
-    def __init__(
-        self, labels: tuple[str, str], load: Callable[[], Load], cache_config: Mapping[str, str]
-    ) -> None:
-        self._labels = labels
-        self._load = load
-        self._cache_config = cache_config
-
-    def collect(self) -> Iterable[Metric]:
-        load = self._load()
-        used = (load.num_blocks - load.num_free_blocks) / max(1, load.num_blocks)
-        for name, text, value in (
-            ("vllm:num_requests_running", "Choices being computed.", load.num_running),
-            ("vllm:num_requests_waiting", "Choices waiting.", load.num_waiting),
-            ("vllm:kv_cache_usage_perc", "Share of KV blocks that running choices use.", used),
-            ("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", used),
-        ):
-            gauge = GaugeMetricFamily(name, text, labels=_LABELS)
-            gauge.add_metric(self._labels, value)
-            yield gauge
-        kernels = CounterMetricFamily(
-            "octavo_kernel_cpu_seconds", "CPU time within the kernels' steps.", labels=_LABELS
-        )
-        kernels.add_metric(self._labels, load.kernel_cpu_seconds)
-        yield kernels
-        info = InfoMetricFamily("vllm:cache_config", "The KV cache.", labels=_LABELS)
-        info.add_metric(self._labels, dict(self._cache_config))
-        yield info
-
-
-class _StepHistogram(Collector):
-    """A histogram for what every step counts: it takes many equal values at once, and without a
-    lock, as only the event loop sees it. Shown under each of `names`."""
-
-    def __init__(
-        self, names: Iterable[str], text: str, labels: tuple[str, str], bounds: tuple[float, ...]
-    ) -> None:
-        self._names = tuple(names)
-        self._text = text
-        self._labels = labels
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float, count: int) -> None:
-        """The value was seen `count` times."""
-        self._counts[bisect_left(self._bounds, value)] += count
-        self._sum += value * count
-
-    def collect(self) -> Iterable[Metric]:
-        ends = [*map(floatToGoString, self._bounds), "+Inf"]
-        buckets = list(zip(ends, accumulate(self._counts), strict=True))
-        for name in self._names:
-            family = HistogramMetricFamily(name, self._text, labels=_LABELS)
-            family.add_metric(self._labels, buckets, self._sum)
-            yield family
 
 
 class EngineMetrics:
@@ -125,9 +60,12 @@ class EngineMetrics:
         load: Callable[[], Load],
         cache_config: Mapping[str, str],
     ) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._labels = (model_name, engine)
-        self._registry.register(_StateCollector(self._labels, load, cache_config))
+        self._send_seconds = 0.0
+        self.registry.register(
+            StateCollector(self._labels, load, lambda: self._send_seconds, cache_config)
+        )
 
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of scheduled choices.")
         self._cached_tokens = self._counter(
@@ -148,7 +86,8 @@ class EngineMetrics:
             "admission_rejections", "Requests refused.", "reason", REJECTION_REASONS
         )
 
-        self.speculation = SpeculationMetrics(self._registry, model_name=model_name, engine=engine)
+        self.speculation = SpeculationMetrics(self.registry, model_name=model_name, engine=engine)
+        self._gen_ai = GenAiMetrics(self.registry, model_name, engine)
 
         lengths = one_two_five(max_model_len)
         self._first_token = self._histogram(
@@ -157,8 +96,8 @@ class EngineMetrics:
         self._inter_token = self._step_histogram(
             "Between tokens of a choice.",
             _TOKEN_SECONDS,
-            "inter_token_latency_seconds",
-            "time_per_output_token_seconds",  # the same, by its older name
+            "vllm:inter_token_latency_seconds",
+            "vllm:time_per_output_token_seconds",  # the same, by its older name
         )
         self._e2e = self._histogram(
             "e2e_request_latency_seconds", "From receipt to the end.", _REQUEST_SECONDS
@@ -182,19 +121,35 @@ class EngineMetrics:
             "request_generation_tokens", "Output tokens of a choice.", lengths
         )
         self._step_tokens = self._step_histogram(
-            "Tokens computed in a step.", _STEP_TOKENS, "iteration_tokens_total"
+            "Tokens computed in a step.", _STEP_TOKENS, "vllm:iteration_tokens_total"
         )
+        self._step_seconds = self._step_histogram(
+            "From a step's first command to its outputs.", _STEP_SECONDS, "octavo_step_seconds"
+        )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those that every metric has."""
+        return dict(zip(LABELS, self._labels, strict=True))
 
     def exposition(self) -> bytes:
         """All metrics in the text exposition format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
-    def on_step(self, num_tokens: int, num_sampled: int, num_preempted: int) -> None:
-        """A step was computed."""
-        self._step_tokens.observe(num_tokens, 1)
-        self._generated.inc(num_sampled)
+    def on_step(
+        self, num_tokens: int, seconds: float, num_sampled: int = 0, num_preempted: int = 0
+    ) -> None:
+        """A step was computed, in `seconds`."""
+        self._step_tokens.observe(num_tokens)
+        self._step_seconds.observe(seconds)
+        if num_sampled:
+            self._generated.inc(num_sampled)
         if num_preempted:
             self._preemptions.inc(num_preempted)
+
+    def on_sent(self, seconds: float) -> None:
+        """A step's outputs were put into their messages, which took so long."""
+        self._send_seconds += seconds
 
     def on_admitted(self, num_prompt_tokens: int, num_cached_tokens: int) -> None:
         """A choice was scheduled for the first time."""
@@ -227,6 +182,8 @@ class EngineMetrics:
             self._decode.observe(now - first)
         self._prompt_lengths.observe(request.num_prompt_tokens)
         self._output_lengths.observe(num_output_tokens)
+        num_own = num_output_tokens - request.num_resumed
+        self._gen_ai.on_finished(request, num_own, reason, now)
 
     def on_encoded(self, num_tokens: int, arrival: float, scheduled_at: float, now: float) -> None:
         """An encoder's input was computed in the step that began at `scheduled_at`."""
@@ -236,6 +193,7 @@ class EngineMetrics:
         self._queue.observe(scheduled_at - arrival)
         self._inference.observe(now - scheduled_at)
         self._prompt_lengths.observe(num_tokens)
+        self._gen_ai.on_encoded(now - arrival)
 
     def on_not_encoded(self, count: int, reason: str) -> None:
         """So many of an encoder's inputs ended without a result, for one of FINISHED_REASONS."""
@@ -246,22 +204,20 @@ class EngineMetrics:
         self._rejected[reason].inc()
 
     def _counter(self, name: str, text: str) -> Counter:
-        counter = Counter(f"vllm:{name}", text, _LABELS, registry=self._registry)
+        counter = Counter(f"vllm:{name}", text, LABELS, registry=self.registry)
         return counter.labels(*self._labels)
 
     def _counters_by(
         self, name: str, text: str, label: str, values: tuple[str, ...]
     ) -> dict[str, Counter]:
-        counter = Counter(f"vllm:{name}", text, (*_LABELS, label), registry=self._registry)
+        counter = Counter(f"vllm:{name}", text, (*LABELS, label), registry=self.registry)
         return {value: counter.labels(*self._labels, value) for value in values}
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        histogram = Histogram(
-            f"vllm:{name}", text, _LABELS, buckets=buckets, registry=self._registry
-        )
+        histogram = Histogram(f"vllm:{name}", text, LABELS, buckets=buckets, registry=self.registry)
         return histogram.labels(*self._labels)
 
-    def _step_histogram(self, text: str, bounds: tuple[float, ...], *names: str) -> _StepHistogram:
-        histogram = _StepHistogram([f"vllm:{name}" for name in names], text, self._labels, bounds)
-        self._registry.register(histogram)
+    def _step_histogram(self, text: str, bounds: tuple[float, ...], *names: str) -> StepHistogram:
+        histogram = StepHistogram(names, text, self._labels, bounds)
+        self.registry.register(histogram)
         return histogram

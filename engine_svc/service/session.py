@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator
 
     from engine_svc.service.admission import Admission
-    from engine_svc.service.async_engine import AsyncEngine, LiveRequest
+    from engine_svc.service.async_engine import AsyncEngine
+    from engine_svc.service.live_request import LiveRequest
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +102,10 @@ class Session:
         """Messages to send, until `end` or, once nothing is alive, the engine is closing."""
         while not self._ended:
             if self._unsent:
-                yield self._next_message()
+                started = time.perf_counter()
+                message = self._next_message()
+                self._engine.count_sending(time.perf_counter() - started)
+                yield message
                 continue
             if self._engine.closing.is_set() and not self._requests:
                 return

@@ -15,6 +15,7 @@ counts, the next one if g58 was right, the third if both were.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,9 @@ class ModelRunner:
         picks = self._pick_inputs(plain, last_rows, failed)
         hidden_rows = tuple(embedded.values())
         inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers, hidden_rows)
+        started = time.perf_counter()
         result = self._decoder.step(inputs)
+        kernel_seconds = time.perf_counter() - started
         embeddings = tuple(_embeddings(embedded, result.hidden, failed))
         parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
         tokens = dict(self._picked(plain, result.token_ids.tolist(), failed))
@@ -134,7 +137,12 @@ class ModelRunner:
             token for key in last_rows for token in self._recorded(key, tokens.get(key, ()), failed)
         )
         return SampledTokens(
-            ordered, tuple(parts), tuple(failed.items()), embeddings, result.cpu_seconds
+            ordered,
+            tuple(parts),
+            tuple(failed.items()),
+            embeddings,
+            result.cpu_seconds,
+            kernel_seconds,
         )
 
     def _pick_inputs(

@@ -3,8 +3,9 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine_svc.engine import Load
+from engine_svc.engine import Load, StepSeconds
 from engine_svc.sampling_params import SamplingParams
+from engine_svc.scheduling.queue_waits import WaitReason
 from engine_svc.scheduling.request import Request
 from engine_svc.service.metrics import FINISHED_REASONS, EngineMetrics, one_two_five
 
@@ -76,12 +77,49 @@ def test_the_cache_is_described_in_labels(engine):
 
 
 def test_a_step_is_counted_once(engine):
-    engine.metrics.on_step(num_tokens=40, num_sampled=3, num_preempted=2)
+    engine.metrics.on_step(num_tokens=40, seconds=0.02, num_sampled=3, num_preempted=2)
 
     assert engine.value("vllm:generation_tokens_total") == 3
     assert engine.value("vllm:num_preemptions_total") == 2
     assert engine.value("vllm:iteration_tokens_total_count") == 1
     assert engine.value("vllm:iteration_tokens_total_sum") == 40
+
+
+def test_a_steps_time_is_told_whole_and_by_phase(engine):
+    engine.load = Load(phases=StepSeconds(schedule=1.0, kernels=5.0, sample=2.0))
+
+    engine.metrics.on_step(num_tokens=40, seconds=0.02)
+    engine.metrics.on_sent(0.5)
+
+    assert engine.value("octavo_step_seconds_count") == 1
+    assert engine.value("octavo_step_seconds_sum") == pytest.approx(0.02)
+    for phase, seconds in {"schedule": 1, "kernels": 5, "sample": 2, "send": 0.5}.items():
+        assert engine.value("octavo_step_phase_seconds_total", phase=phase) == seconds
+
+
+def test_waiting_is_told_by_what_was_waited_for(engine):
+    engine.load = Load(queue_wait_seconds=tuple(range(len(WaitReason))))
+
+    for seconds, reason in enumerate(WaitReason):
+        assert engine.value("octavo_queue_wait_seconds_total", reason=reason) == seconds
+
+
+def test_without_adapters_the_label_sets_of_adapters_are_empty(engine):
+    for state in ("running", "waiting"):
+        labels = {f"{state}_lora_adapters": "", "max_lora": "0"}
+        assert engine.value("vllm:lora_requests_info", **labels) > 0
+
+
+def test_a_finished_choice_is_told_by_opentelemetrys_names(engine):
+    engine.metrics.on_finished(finished_request(), 8, "stop", now=20.0)
+    engine.metrics.on_finished(finished_request(), 0, "timeout", now=20.0)
+
+    name = "gen_ai_server_request_duration_seconds_sum"
+    labels = {"gen_ai_operation_name": "text_completion", "gen_ai_provider_name": "octavo"}
+    assert engine.value(name, error_type="", **labels) == 10
+    assert engine.value(name, error_type="timeout", **labels) == 10
+    assert engine.value("gen_ai_server_time_to_first_token_seconds_sum") == 6  # of both
+    assert engine.value("gen_ai_server_time_per_output_token_seconds_sum") == 1  # 7 s for 7 tokens
 
 
 def test_cached_tokens_are_hits_and_all_tokens_are_queries(engine):

@@ -1,0 +1,99 @@
+"""Metrics that are computed from the engine's state when they are scraped, so that none can freeze
+or drift, and that cost a step nothing but what the state keeps anyway."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from engine_svc.scheduling.queue_waits import WaitReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from engine_svc.engine import Load
+
+LABELS = ("model_name", "engine")
+"""Of every metric of an engine."""
+
+_NO_ADAPTERS = ("0", "", "")  # max_lora, running_lora_adapters, waiting_lora_adapters
+
+
+class StateCollector(Collector):
+    """What the engine's state says by itself."""
+
+    def __init__(
+        self,
+        labels: tuple[str, str],
+        load: Callable[[], Load],
+        send_seconds: Callable[[], float],
+        cache_config: Mapping[str, str],
+    ) -> None:
+        self._labels = labels
+        self._load = load
+        self._send_seconds = send_seconds
+        self._cache_config = cache_config
+
+    def collect(self) -> Iterable[Metric]:
+        """The families."""
+        load = self._load()
+        yield from self._gauges(load)
+        yield from self._counters(load)
+        info = InfoMetricFamily("vllm:cache_config", "The KV cache.", labels=LABELS)
+        info.add_metric(self._labels, dict(self._cache_config))
+        yield info
+
+    def _gauges(self, load: Load) -> Iterable[Metric]:
+        used = (load.num_blocks - load.num_free_blocks) / max(1, load.num_blocks)
+        for name, text, value in (
+            ("vllm:num_requests_running", "Choices being computed.", load.num_running),
+            ("vllm:num_requests_waiting", "Choices waiting.", load.num_waiting),
+            ("vllm:kv_cache_usage_perc", "Share of KV blocks that running choices use.", used),
+            ("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", used),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=LABELS)
+            gauge.add_metric(self._labels, value)
+            yield gauge
+        lora = GaugeMetricFamily(
+            "vllm:lora_requests_info",
+            "Adapters by name in labels, of which there are none yet; the value is the time.",
+            labels=(*LABELS, "max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+        )
+        lora.add_metric((*self._labels, *_NO_ADAPTERS), time.time())
+        yield lora
+
+    def _counters(self, load: Load) -> Iterable[Metric]:
+        kernels = CounterMetricFamily(
+            "octavo_kernel_cpu_seconds", "CPU time within the kernels' steps.", labels=LABELS
+        )
+        kernels.add_metric(self._labels, load.kernel_cpu_seconds)
+        yield kernels
+        phases = CounterMetricFamily(
+            "octavo_step_phase_seconds",
+            "Time of steps by phase; send runs beside the next step, on a thread of its own.",
+            labels=(*LABELS, "phase"),
+        )
+        for phase, seconds in (
+            ("schedule", load.phases.schedule),
+            ("kernels", load.phases.kernels),
+            ("sample", load.phases.sample),
+            ("send", self._send_seconds()),
+        ):
+            phases.add_metric((*self._labels, phase), seconds)
+        yield phases
+        waits = CounterMetricFamily(
+            "octavo_queue_wait_seconds",
+            "Time that choices waited, summed over them, by what they waited for.",
+            labels=(*LABELS, "reason"),
+        )
+        for reason, seconds in zip(WaitReason, load.queue_wait_seconds, strict=False):
+            waits.add_metric((*self._labels, reason), seconds)
+        yield waits
