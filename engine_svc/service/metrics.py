@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from engine_svc.service.metrics_genai import GenAiMetrics
 from engine_svc.service.metrics_histogram import StepHistogram
 from engine_svc.service.metrics_state import LABELS, StateCollector
 from engine_svc.service.speculation_metrics import SpeculationMetrics
@@ -87,7 +86,6 @@ class EngineMetrics:
         )
 
         self.speculation = SpeculationMetrics(self.registry, model_name=model_name, engine=engine)
-        self._gen_ai = GenAiMetrics(self.registry, model_name, engine)
 
         lengths = one_two_five(max_model_len)
         self._first_token = self._histogram(
@@ -182,8 +180,6 @@ class EngineMetrics:
             self._decode.observe(now - first)
         self._prompt_lengths.observe(request.num_prompt_tokens)
         self._output_lengths.observe(num_output_tokens)
-        num_own = num_output_tokens - request.num_resumed
-        self._gen_ai.on_finished(request, num_own, reason, now)
 
     def on_encoded(self, num_tokens: int, arrival: float, scheduled_at: float, now: float) -> None:
         """An encoder's input was computed in the step that began at `scheduled_at`."""
@@ -193,7 +189,6 @@ class EngineMetrics:
         self._queue.observe(scheduled_at - arrival)
         self._inference.observe(now - scheduled_at)
         self._prompt_lengths.observe(num_tokens)
-        self._gen_ai.on_encoded(now - arrival)
 
     def on_not_encoded(self, count: int, reason: str) -> None:
         """So many of an encoder's inputs ended without a result, for one of FINISHED_REASONS."""

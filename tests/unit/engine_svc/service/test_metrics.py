@@ -110,18 +110,6 @@ def test_without_adapters_the_label_sets_of_adapters_are_empty(engine):
         assert engine.value("vllm:lora_requests_info", **labels) > 0
 
 
-def test_a_finished_choice_is_told_by_opentelemetrys_names(engine):
-    engine.metrics.on_finished(finished_request(), 8, "stop", now=20.0)
-    engine.metrics.on_finished(finished_request(), 0, "timeout", now=20.0)
-
-    name = "gen_ai_server_request_duration_seconds_sum"
-    labels = {"gen_ai_operation_name": "text_completion", "gen_ai_provider_name": "octavo"}
-    assert engine.value(name, error_type="", **labels) == 10
-    assert engine.value(name, error_type="timeout", **labels) == 10
-    assert engine.value("gen_ai_server_time_to_first_token_seconds_sum") == 6  # of both
-    assert engine.value("gen_ai_server_time_per_output_token_seconds_sum") == 1  # 7 s for 7 tokens
-
-
 def test_cached_tokens_are_hits_and_all_tokens_are_queries(engine):
     engine.metrics.on_admitted(num_prompt_tokens=50, num_cached_tokens=32)
 
