@@ -33,7 +33,7 @@ from helm.dashboard.panels import (
     number,
     plot,
 )
-from helm.dashboard.queries import engines, increase, quantile, rate, routers, share, total
+from helm.dashboard.queries import engines, increase, per, quantile, rate, routers, share, total
 
 if TYPE_CHECKING:
     from grafana_foundation_sdk.builders.stat import Panel as Number
@@ -198,12 +198,24 @@ def _queue() -> list[Plot]:
             COUNT,
             Line(total(engines("vllm:num_requests_running")), "running"),
             Line(total(engines("vllm:num_requests_waiting")), "waiting"),
+            width=12,
         ),
         plot(
             "Wait in the queue",
             "From an engine's receipt of a request to its first step.",
             SECONDS,
             *_quantiles("vllm:request_queue_time_seconds"),
+            width=12,
+        ),
+        plot(
+            "What they wait for",
+            "How many wait, on average, by reason: step: the next step; batch_full: --max-num-seqs "
+            "run; no_free_blocks: the KV pool is full; token_budget: the step's tokens are spent; "
+            "prefix_in_progress: another computes their prefix; turn: others go first.",
+            COUNT,
+            Line(total(rate(engines("octavo_queue_wait_seconds_total")), "reason"), "{{reason}}"),
+            width=12,
+            stacked=True,
         ),
         plot(
             "Refused",
@@ -218,6 +230,7 @@ def _queue() -> list[Plot]:
                 total(rate(routers("octavo_router_rejections_total")), "reason"),
                 "router: {{reason}}",
             ),
+            width=12,
         ),
     ]
 
@@ -249,21 +262,35 @@ def _cache() -> list[Plot]:
 
 
 def _step() -> list[Plot]:
-    steps = "vllm:iteration_tokens_total"
-    tokens = total(rate(engines(f"{steps}_sum")), "engine")
-    count = total(rate(engines(f"{steps}_count")), "engine")
+    steps = engines("vllm:iteration_tokens_total_count")
+    tokens = engines("vllm:iteration_tokens_total_sum")
+    phases = total(rate(engines("octavo_step_phase_seconds_total")), "phase")
     return [
         plot(
             "Steps",
             "Steps in a second. None while requests run: the engine hangs.",
             PER_SECOND,
-            Line(count, "{{engine}}"),
+            Line(total(rate(steps), "engine"), "{{engine}}"),
+        ),
+        plot(
+            "Step",
+            "From a step's first command to its outputs. Every stream gets a token in each.",
+            SECONDS,
+            *_quantiles("octavo_step_seconds"),
+        ),
+        plot(
+            "Where a step's time goes",
+            "Seconds of a step by phase, on average. send runs beside the next step.",
+            SECONDS,
+            Line(per(phases, total(rate(steps))), "{{phase}}"),
+            stacked=True,
         ),
         plot(
             "Tokens of a step",
             "On average. Few: one stream after the other; many: prompts, or many streams at once.",
             COUNT,
-            Line(share(tokens, count), "{{engine}}"),
+            Line(share(total(rate(tokens), "engine"), total(rate(steps), "engine")), "{{engine}}"),
+            width=12,
         ),
         plot(
             "Cores in kernels",
@@ -271,6 +298,7 @@ def _step() -> list[Plot]:
             "for something else.",
             COUNT,
             Line(total(rate(engines("octavo_kernel_cpu_seconds_total")), "engine"), "{{engine}}"),
+            width=12,
         ),
     ]
 

@@ -41,6 +41,11 @@ def share(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
+def per(parts: str, one: str) -> str:
+    """Each of several series for one of what a single series counts."""
+    return f"{parts} / on () group_left () ({one} > 0)"
+
+
 def quantile(level: float, buckets: str) -> str:
     """A quantile over the buckets of all series of a histogram."""
     return f"histogram_quantile({level}, {total(rate(buckets), 'le')})"

@@ -173,7 +173,7 @@ def test_defaults_come_up_and_answer(chart: ChartTool, node: Node) -> None:
     engines = {name for name in shown if is_engines.fullmatch(name)}
     assert own
     assert not own & engines
-    assert {name for name in shown if name.startswith("vllm:")} <= engines
+    assert {name for name in shown if name.startswith(("vllm:", "octavo_"))} - own == engines
 
 
 def test_keys_and_tls_come_up_and_answer(chart: ChartTool, node: Node, tmp_path: Path) -> None:

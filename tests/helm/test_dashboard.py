@@ -11,6 +11,7 @@ import pytest
 
 from helm.dashboard.board import FILE, as_json
 from tests.helm.chart import ChartTool, value_sets
+from tests.helm.promql import selectors
 
 BOARD: dict[str, Any] = json.loads(FILE.read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
@@ -79,21 +80,3 @@ def test_the_chart_hands_the_file_to_grafana_as_it_is(chart: ChartTool) -> None:
 def as_grafana_sends_it(expr: str) -> str:
     """An expression with Grafana's variables replaced."""
     return expr.replace("$__rate_interval", "1m")
-
-
-def selectors(expr: Any) -> list[Any]:
-    """All selectors of series within an expression."""
-    match expr:
-        case promql_parser.VectorSelector():
-            return [expr]
-        case promql_parser.MatrixSelector():
-            return [expr.vector_selector]
-        case promql_parser.BinaryExpr():
-            return selectors(expr.lhs) + selectors(expr.rhs)
-        case promql_parser.Call():
-            return [found for each in expr.args for found in selectors(each)]
-        case promql_parser.AggregateExpr() | promql_parser.ParenExpr():
-            return selectors(expr.expr)
-        case promql_parser.NumberLiteral():
-            return []
-    raise AssertionError(f"what is {expr}?")
