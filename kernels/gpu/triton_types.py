@@ -2,11 +2,11 @@
 
 Triton ships no types and is installed with a GPU build of torch only. Kernel modules take `tl`,
 `kernel` and `constexpr` from here, so that this is the one place that knows both. Inside a kernel
-everything is `Block` or `Pointer`, which are Any to the type checker: it checks launchers, and
-Triton's own compiler checks kernels.
+every value is a `tl.tensor`, a tile, a scalar or an address, which is Any to the type checker: it
+checks launchers, and Triton's own compiler checks kernels.
 
     @kernel(batch_dependent=("num_rows",))
-    def _double(x_ptr: Pointer, num_rows: Block, SIZE: tl.constexpr) -> None: ...
+    def _double(x_ptr: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr) -> None: ...
 
     _double[(programs,)](x, num_rows, SIZE=64, num_warps=4)
 
@@ -15,13 +15,10 @@ Without Triton, kernel modules import all the same, and a launch raises RuntimeE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    Block: TypeAlias = Any  # values on the device: a scalar or a tile
-    Pointer: TypeAlias = Any  # a tensor to the launcher, the address of its first element inside
 
 
 class Kernel(Protocol):
