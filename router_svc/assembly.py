@@ -21,6 +21,7 @@ from router_svc.text.chat_template import ChatTemplate
 from router_svc.text.template_errors import TemplateLoadError
 from router_svc.text.tokenizer import Tokenizer
 from router_svc.text.tokenizer_parts import TokenizerError
+from router_svc.tracing.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,11 @@ async def start_router(
         tls, dialer = ServerTls.of(params), Dialer.of(params)
     except TlsError as error:
         raise click.ClickException(str(error)) from error
+    try:
+        telemetry = await asyncio.to_thread(Telemetry.start, params["otlp_traces_endpoint"])
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    stack.push_async_callback(asyncio.to_thread, telemetry.close)
     models = [
         await asyncio.to_thread(_load_model, path, params, dialer, on_ready) for path in paths
     ]
@@ -70,7 +76,7 @@ async def start_router(
         shares_ports=summing is not None,
         page=page,
     )
-    router = Router(config, models, summing)
+    router = Router(config, models, summing, telemetry)
     stack.push_async_callback(router.close)
     fleets = {model.tokenizer.sha256: model.engine for model in models}
     directory = Directory(sources, fleets, dialer)

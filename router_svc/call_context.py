@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from router_svc.admission.permit import Permit
+from router_svc.tracing.call import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class CallContext:
 
     `request_id` is the client's x-request-id or made up; `traceparent` the W3C trace context or "";
     `deadline` a time.monotonic() instant in seconds or None; `tenant` who authenticated, or "";
-    `permit` what of the tenant's limits the call may take.
+    `permit` what of the tenant's limits the call may take; `call` what becomes known of it.
     """
 
     request_id: str
@@ -20,6 +21,7 @@ class CallContext:
     deadline: float | None = None
     tenant: str = ""
     permit: Permit = field(default_factory=Permit, repr=False, compare=False)
+    call: Call = field(default_factory=Call, repr=False, compare=False)
 
     def salt(self, wanted: str) -> str:
         """The cache salt of a request that asks for `wanted`: no two tenants have one in common.

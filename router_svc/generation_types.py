@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from router_svc.tracing.call import Call
+
 
 class FinishReason(Enum):
     """Why a choice ended."""
@@ -83,6 +85,7 @@ class GenerationRequest:
     constraint: Constraint | None = None
     attempt: int = 0
     resume: tuple[ResumedChoice, ...] = ()
+    call: Call | None = field(default=None, repr=False, compare=False)  # of which it is a part
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router_svc.errors import ApiError, ErrorKind
+from router_svc.tracing.observer import Observer
+from router_svc.tracing.outcomes import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from router_svc.call_context import CallContext
+    from router_svc.tracing.telemetry import Telemetry
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -30,8 +34,14 @@ _MAX_TENANTS = 200  # that have labels of their own
 class RouterMetrics:
     """Counts calls of the public service; HTTP and gRPC callers alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry: Telemetry | None = None) -> None:
+        """`telemetry`: what is sent by OTLP, if anything is."""
         self.registry = CollectorRegistry()
+        self._observer = Observer(
+            self.registry,
+            None if telemetry is None else telemetry.tracing,
+            None if telemetry is None else telemetry.meter,
+        )
         self.idle = asyncio.Event()  # set while no call is being served
         self.idle.set()
         self._num_calls = 0
@@ -102,7 +112,7 @@ class RouterMetrics:
         try:
             yield
         except BaseException as error:
-            outcome = _outcome_of(error)
+            outcome = outcome_of(error)
             raise
         finally:
             self._num_calls -= 1
@@ -112,13 +122,16 @@ class RouterMetrics:
             self._requests.labels(rpc, outcome).inc()
             self._duration.labels(rpc).observe(time.perf_counter() - started)
 
+    @contextmanager
+    def generation(
+        self, rpc: str, operation: str, model: str, context: CallContext
+    ) -> Iterator[CallContext]:
+        """As `call`, for one that makes something of `operation` (gen_ai.operation.name).
 
-def _outcome_of(error: BaseException) -> str:
-    if isinstance(error, ApiError):
-        return error.kind.name.lower()
-    # A client that goes away cancels the call or closes its stream.
-    gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
-    return ErrorKind.CANCELLED.name.lower() if gone else ErrorKind.INTERNAL.name.lower()
+        It is traced, and goes on with the context that this gives; `model` is what was asked for.
+        """
+        with self.call(rpc), self._observer.watch(operation, model, context) as watched:
+            yield watched
 
 
 class _Families:

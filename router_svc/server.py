@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from router_svc.metrics import Summing
     from router_svc.page.files import Page
     from router_svc.served_model import ServedModel
+    from router_svc.tracing.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -78,13 +79,20 @@ class Router:
     """Serves models until told to stop; a drain finishes what has begun."""
 
     def __init__(
-        self, config: RouterConfig, models: Sequence[ServedModel], summing: Summing | None = None
+        self,
+        config: RouterConfig,
+        models: Sequence[ServedModel],
+        summing: Summing | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        """`summing`: where /metrics has the router's part from, if not from this process alone."""
+        """`summing`: where /metrics has the router's part from, if not from this process alone.
+
+        `telemetry`: what is sent by OTLP; whoever started it closes it.
+        """
         self._config = config
         self._summing = summing or self._own_families
         self._fleets = [model.engine for model in models]
-        self._metrics = RouterMetrics()
+        self._metrics = RouterMetrics(telemetry)
         self._metrics.registry.register(FleetCollector(self._fleets))
         self._services = public_services(Models(models), self._metrics)
         self._admission = config.edge.admission(self._metrics.count_rejection)

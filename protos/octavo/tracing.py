@@ -156,8 +156,10 @@ def _http_exporter(signal: Signal, endpoint: str | None) -> Any:
             "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf needs the package"
             " opentelemetry-exporter-otlp-proto-http; without the variable gRPC is spoken"
         ) from error
-    if endpoint and urlsplit(endpoint).path in ("", "/"):
-        endpoint = f"{endpoint.rstrip('/')}/v1/{signal}"
+    if endpoint:
+        base = endpoint.rstrip("/").removesuffix("/v1/traces")
+        if base != endpoint.rstrip("/") or not urlsplit(base).path:
+            endpoint = f"{base}/v1/{signal}"
     return exporter(endpoint=endpoint)
 
 

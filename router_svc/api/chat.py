@@ -31,6 +31,7 @@ async def create(
     answer = pb.CreateChatCompletionResponse(
         id=_id(conversation), created=conversation.created, model=model.name
     )
+    context.call.response_id = answer.id
     choices = [_WholeChoice(conversation, index) for index in range(conversation.n)]
     async with aclosing(conversation.deltas()) as events:
         async for event in events:
@@ -56,6 +57,7 @@ async def stream(
     """The answer in chunks: for each choice its role, its parts, its end; then the usage."""
     conversation = await Conversation.prepare(request, model, context)
     shape = _Chunks(conversation)
+    context.call.response_id = _id(conversation)
     options = request.stream_options
     usage_in_all = options.continuous_usage_stats
     async with aclosing(conversation.deltas()) as events:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from router_svc.api.completion_prompts import CompletionPrompt
     from router_svc.call_context import CallContext
     from router_svc.served_model import ServedModel
+    from router_svc.tracing.call import Call
 
 _DEFAULT_MAX_TOKENS = 16
 _MAX_CHOICES = 2048  # prompts times n
@@ -48,6 +49,7 @@ class _Completion:
     prompts: list[CompletionPrompt]
     generations: list[GenerationRequest]
     permit: Permit
+    call: Call
     created: int = field(default_factory=lambda: int(time.time()))
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -80,6 +82,14 @@ class _Completion:
     def usage(self) -> pb.Usage:
         prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         return params.usage_of(prompt_tokens, self.completion_tokens, self.cached_tokens)
+
+    def note_usage(self) -> None:
+        """Tells the call what was used so far."""
+        usage = self.usage
+        self.call.response_id = self._common.id
+        self.call.input_tokens = usage.prompt_tokens
+        self.call.output_tokens = usage.completion_tokens
+        self.call.cached_tokens = self.cached_tokens
 
     def chunk(self, *choices: pb.CompletionChoice) -> pb.CreateCompletionResponse:
         chunk = pb.CreateCompletionResponse()
@@ -162,7 +172,8 @@ async def _prepare(
     if request.HasField("response_format") or request.HasField("structured_outputs"):
         common = replace(common, constraint=await model.run(lambda: constraint_of(request)))
     kept = params.tokens_kept(request, model.info, room=max(1, max_tokens))
-    prompts = await completion_prompts(request, model, kept)
+    with context.call.phase("tokenise"):
+        prompts = await completion_prompts(request, model, kept)
     if len(prompts) * samples > _MAX_CHOICES:
         name = "best_of" if request.HasField("best_of") else "n"
         raise invalid(
@@ -180,7 +191,9 @@ async def _prepare(
             for i, prompt in enumerate(prompts)
         ]
     generations = params.admitted(generations, context, "max_tokens")
-    return _Completion(request, model, common.request_id, prompts, generations, context.permit)
+    return _Completion(
+        request, model, common.request_id, prompts, generations, context.permit, context.call
+    )
 
 
 async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoice, None]:
@@ -192,6 +205,8 @@ async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoic
             async for prompt_index, delta in events:
                 match delta:
                     case ChoiceDelta():
+                        if delta.finish_reason is not None:
+                            completion.call.finish_reasons.append(delta.finish_reason.value)
                         for opening in openings.pop(prompt_index, ()):
                             yield opening
                         part = _part(completion, prompt_index, delta)
@@ -206,6 +221,7 @@ async def _choices(completion: _Completion) -> AsyncGenerator[pb.CompletionChoic
                         openings[prompt_index] = _openings(completion, prompt_index, entries)
     finally:
         completion.permit.settle(used + completion.completion_tokens)
+        completion.note_usage()
 
 
 async def _merged(completion: _Completion) -> AsyncGenerator[tuple[int, Delta], None]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from router_svc.call_context import CallContext
     from router_svc.parsing.parts import OutputParser
     from router_svc.served_model import ServedModel
+    from router_svc.tracing.call import Call
 
 _BOUNDS: tuple[Literal["max_completion_tokens", "max_tokens"], ...] = (
     "max_completion_tokens",
@@ -77,6 +78,7 @@ class Conversation:
     tools: ToolUse
     reasoning_opened: bool  # whether the prompt ends within the model's reasoning
     permit: Permit
+    call: Call
     created: int = field(default_factory=lambda: int(time.time()))
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -104,7 +106,8 @@ class Conversation:
         tools = await model.run(lambda: tool_use_of(request))
         if tools.mode is not ToolMode.NONE and formats.tools is None:
             raise invalid("tools", "calls of tools are switched off here (--tool-call-parser none)")
-        prompt = await prompt_of(request, model, tools)
+        with context.call.phase("tokenise"):
+            prompt = await prompt_of(request, model, tools)
         reasoning = formats.reasoning
         opened = reasoning is not None and reasoning.opened_by(prompt.text, _continued(request))
         markers = formats.tools.markers if formats.tools and tools.mode is not ToolMode.NONE else ()
@@ -118,7 +121,7 @@ class Conversation:
         )
         generation = params.with_prompt(generation, prompt.token_ids, model.info, "messages")
         (generation,) = params.admitted([generation], context, _bound_of(request))
-        return cls(request, model, generation, tools, opened, context.permit)
+        return cls(request, model, generation, tools, opened, context.permit, context.call)
 
     @property
     def request_id(self) -> str:
@@ -152,6 +155,8 @@ class Conversation:
                         case ChoiceDelta():
                             self.completion_tokens += len(delta.token_ids)
                             if (answer := choices[delta.choice].add(delta)) is not None:
+                                if answer.finish_reason is not None:
+                                    self.call.finish_reasons.append(answer.finish_reason.value)
                                 yield answer
                         case Started(cached_tokens):
                             self.cached_tokens = cached_tokens
@@ -161,6 +166,9 @@ class Conversation:
                             yield delta
         finally:
             self.permit.settle(used + self.completion_tokens)
+            self.call.input_tokens = len(self.generation.prompt_token_ids)
+            self.call.output_tokens = self.completion_tokens
+            self.call.cached_tokens = self.cached_tokens
 
     def new_parser(self, choice: int) -> OutputParser | None:
         """What reads a choice's text; None where all of it is content."""

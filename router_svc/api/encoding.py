@@ -58,9 +58,12 @@ async def encode(
 ) -> Encoded:
     """A vector for each source. Raises ApiError, naming the field, before any is computed."""
     inputs: list[EncoderInput] = []
-    for start in range(0, len(sources), _TEXTS_A_JOB):
-        job = sources[start : start + _TEXTS_A_JOB]
-        inputs += await model.run(partial(_made, job, model))
+    context.call.model = model.name
+    with context.call.phase("tokenise"):
+        for start in range(0, len(sources), _TEXTS_A_JOB):
+            job = sources[start : start + _TEXTS_A_JOB]
+            inputs += await model.run(partial(_made, job, model))
+    context.call.input_tokens = _num_tokens(inputs)
     context.permit.reserve(_num_tokens(inputs))
     vectors: list[Sequence[float]] = []
     try:
@@ -72,6 +75,7 @@ async def encode(
                 tenant=context.tenant,
                 traceparent=context.traceparent,
                 timeout=params.seconds_left(context),
+                call=context.call,
             )
             vectors += await model.engine.embed(call, batch)
     finally:

@@ -28,14 +28,18 @@ class Inference:
         self, request: pb.CreateChatCompletionRequest, context: CallContext
     ) -> pb.CreateChatCompletionResponse:
         """See octavo.inference.v1.Inference."""
-        with self._metrics.call("CreateChatCompletion"):
+        with self._metrics.generation(
+            "CreateChatCompletion", "chat", request.model, context
+        ) as context:
             return await chat.create(request, self._models.of(request), context)
 
     async def stream_chat_completion(
         self, request: pb.CreateChatCompletionRequest, context: CallContext
     ) -> AsyncIterator[pb.StreamChatCompletionResponse]:
         """See octavo.inference.v1.Inference."""
-        with self._metrics.call("StreamChatCompletion"):
+        with self._metrics.generation(
+            "StreamChatCompletion", "chat", request.model, context
+        ) as context:
             async with aclosing(chat.stream(request, self._models.of(request), context)) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -51,14 +55,18 @@ class Inference:
         self, request: pb.CreateCompletionRequest, context: CallContext
     ) -> pb.CreateCompletionResponse:
         """See octavo.inference.v1.Inference."""
-        with self._metrics.call("CreateCompletion"):
+        with self._metrics.generation(
+            "CreateCompletion", "text_completion", request.model, context
+        ) as context:
             return await completions.create(request, self._models.of(request), context)
 
     async def stream_completion(
         self, request: pb.CreateCompletionRequest, context: CallContext
     ) -> AsyncIterator[pb.CreateCompletionResponse]:
         """See octavo.inference.v1.Inference."""
-        with self._metrics.call("StreamCompletion"):
+        with self._metrics.generation(
+            "StreamCompletion", "text_completion", request.model, context
+        ) as context:
             async with aclosing(
                 completions.stream(request, self._models.of(request), context)
             ) as chunks:

@@ -56,6 +56,7 @@ def generation_of(
     info = model.info
     if not info.generates:
         raise invalid("model", f"the model {model.name} reads texts, it does not generate any")
+    context.call.model = model.name
     is_chat = isinstance(request, pb.CreateChatCompletionRequest)
     top_field = "top_logprobs" if is_chat else "logprobs"
     if max_tokens is not None and request.min_tokens > max_tokens:
@@ -84,6 +85,7 @@ def generation_of(
         cache_salt=context.salt(request.cache_salt),
         traceparent=context.traceparent,
         timeout=seconds_left(context),
+        call=context.call,
     )
 
 

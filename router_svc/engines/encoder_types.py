@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from router_svc.tracing.call import Call
 
 
 class EncoderTask(Enum):
@@ -34,3 +36,4 @@ class EncoderRequest:
     tenant: str = ""
     traceparent: str = ""
     timeout: float | None = None  # seconds
+    call: Call | None = field(default=None, repr=False, compare=False)  # of which it is a part

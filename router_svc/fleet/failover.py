@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from octavo.logs import request_fields
+
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import (
     EngineAdmitted,
@@ -66,7 +68,7 @@ class Placement(Protocol):
         ...
 
     def ended(self, error: ApiError | None) -> None:
-        """Tells how the attempt ended; None is well, or the client's own wish."""
+        """Tells how the attempt ended; None is well, CANCELLED the client's own wish."""
         ...
 
 
@@ -109,7 +111,8 @@ class FailoverStream:
         self._engines: list[str] = []  # of each attempt
         self._outcome: str | None = None  # once it has failed
         self._is_logged = False
-        self._last_progress = 0.0  # time.monotonic() of the last tokens
+        self._first_progress = 0.0  # time.monotonic() of the first tokens
+        self._last_progress = 0.0  # and of the last
         self.num_lost = 0  # engines that were lost under this request
 
     def cancel(self, choice: int | None = None) -> None:
@@ -122,7 +125,7 @@ class FailoverStream:
         if self._placement is not None:
             self._placement.stream.cancel(choice)
             if choice is None:
-                self._end(None)
+                self._end(None if self._is_finished else ApiError(ErrorKind.CANCELLED))
 
     async def __aiter__(self) -> AsyncIterator[EngineEvent]:
         refused: frozenset[str] = frozenset()
@@ -171,6 +174,8 @@ class FailoverStream:
             return
         self._is_logged = True
         finished = self._is_finished
+        if self._request.call is not None:
+            self._request.call.generated(self._first_progress, self._last_progress)
         request_log.info(
             "request_id=%s outcome=%s prompt_tokens=%d completion_tokens=%d engines=%s",
             self._request.request_id,
@@ -178,7 +183,12 @@ class FailoverStream:
             len(self._request.prompt_token_ids),
             sum(len(choice.token_ids) for choice in self._choices),
             ",".join(self._engines) or "none",
+            extra=self._log_fields,
         )
+
+    @property
+    def _log_fields(self) -> dict[str, str]:
+        return request_fields(self._request.request_id, self._request.traceparent)
 
     @property
     def _is_finished(self) -> bool:
@@ -236,6 +246,7 @@ class FailoverStream:
                     engine,
                     error.message,
                     sum(len(choice.token_ids) for choice in self._choices),
+                    extra=self._log_fields,
                 )
                 return refused | {engine}
             case _:
@@ -267,6 +278,8 @@ class FailoverStream:
                 if event.first_position == len(choice.token_ids):
                     choice.token_ids += event.token_ids
                     self._last_progress = time.monotonic()
+                    if not self._first_progress:
+                        self._first_progress = self._last_progress
                 # A gap or a repeat is passed on: the pipeline names it and ends the request.
             case EngineFinish():
                 self._choices[event.choice].finished = True

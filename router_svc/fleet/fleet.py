@@ -158,8 +158,34 @@ class Fleet:
         self, request: GenerationRequest, refused: frozenset[str], *, resumes: bool
     ) -> Attempt:
         """See `failover.Placer`."""
+        asked_at, began = time.perf_counter(), time.time_ns()
+        spans = None if request.call is None else request.call.spans
+        try:
+            ranking, hashes = await self._ranking(request, refused, resumes=resumes)
+        except ApiError as error:
+            if spans is not None:
+                spans.routed(began, self.policy, error=error)
+            raise
+        self._turn += 1
+        if request.attempt:
+            self.num_failovers += bool(request.resume)
+            self.num_retries += not request.resume
+        best = ranking[0].candidate
+        member = self._members[best.engine]
+        span = None
+        if spans is not None:
+            spans.routed(began, self.policy, best, len(ranking))
+            span = spans.attempt(request, member.name, member.channel.info)
+            request = replace(request, traceparent=span.traceparent)
+        attempt = member.submit(request, best.cached_tokens, hashes, span)
+        self.on_routed(time.perf_counter() - asked_at)
+        return attempt
+
+    async def _ranking(
+        self, request: GenerationRequest, refused: frozenset[str], *, resumes: bool
+    ) -> tuple[list[Ranked], list[bytes]]:
+        """The engines that could take a request, at least one, and the names of its blocks."""
         loop = asyncio.get_running_loop()
-        asked_at = time.perf_counter()
         patience = RESUME_SECONDS if resumes else 0.0
         if request.timeout is not None:
             patience = min(patience, request.timeout)
@@ -170,14 +196,7 @@ class Fleet:
             hashes = self._hashes(request.prompt_token_ids, request.cache_salt)
             ranking = self.rank(len(request.prompt_token_ids), hashes, refused)
             if ranking:
-                self._turn += 1
-                if request.attempt:
-                    self.num_failovers += bool(request.resume)
-                    self.num_retries += not request.resume
-                best = ranking[0].candidate
-                attempt = self._members[best.engine].submit(request, best.cached_tokens, hashes)
-                self.on_routed(time.perf_counter() - asked_at)
-                return attempt
+                return ranking, hashes
             if loop.time() >= deadline:
                 raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
             # One that came back is as good as another.
@@ -241,7 +260,7 @@ class Fleet:
             if deadline is not None:
                 request = replace(request, timeout=max(0.0, deadline - loop.time()))
             try:
-                vectors = await member.channel.embed(request, inputs)
+                vectors = await self._embed_on(member, request, inputs)
             except ApiError as error:
                 if error.kind is ErrorKind.RATE_LIMITED or error.code == "draining":
                     refused.add(member.name)
@@ -254,6 +273,15 @@ class Fleet:
             else:
                 member.circuit.succeeded()
                 return vectors
+
+    async def _embed_on(
+        self, member: Member, request: EncoderRequest, inputs: Sequence[EncoderInput]
+    ) -> list[Sequence[float]]:
+        if request.call is None or request.call.spans is None:
+            return await member.channel.embed(request, inputs)
+        with request.call.spans.attempt(request, member.name, member.channel.info) as span:
+            traced = replace(request, traceparent=span.traceparent)
+            return await member.channel.embed(traced, inputs)
 
     def fail_all(self, error: ApiError) -> None:
         """Ends every request with an error, and whatever comes after; for the router's own end."""

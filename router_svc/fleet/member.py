@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from router_svc.errors import ApiError
     from router_svc.fleet.failover import AttemptStream
     from router_svc.generation_types import GenerationRequest
+    from router_svc.tracing.spans import AttemptSpan
 
 # A report may have been under way when a request was sent: what it does not know of yet counts
 # beside it for so long.
@@ -95,15 +96,19 @@ class Member:
         )
 
     def submit(
-        self, request: GenerationRequest, cached_tokens: int, hashes: Sequence[bytes]
+        self,
+        request: GenerationRequest,
+        cached_tokens: int,
+        hashes: Sequence[bytes],
+        span: AttemptSpan | None = None,
     ) -> Attempt:
-        """Starts an attempt on this engine; `hashes` name its prompt's blocks."""
+        """Starts an attempt on this engine; `hashes` name its prompt's blocks, `span` traces it."""
         self.prefixes.expect(hashes)
         tokens = len(request.prompt_token_ids) - cached_tokens
         self._recent.append(_Dispatched(time.monotonic(), tokens * request.n))
         self._work.add(tokens)
         self.circuit.begin()
-        return Attempt(self, self.channel.submit(request))
+        return Attempt(self, self.channel.submit(request), span)
 
     def _not_yet_reported(self, load: EngineLoad) -> int:
         while self._recent and self._recent[0].at < load.received_at - _REPORT_SECONDS:
@@ -114,8 +119,11 @@ class Member:
 class Attempt:
     """See `failover.Placement`."""
 
-    def __init__(self, member: Member, stream: AttemptStream) -> None:
+    def __init__(
+        self, member: Member, stream: AttemptStream, span: AttemptSpan | None = None
+    ) -> None:
         self._member = member
+        self._span = span
         self.stream = stream
 
     @property
@@ -125,6 +133,8 @@ class Attempt:
 
     def ended(self, error: ApiError | None) -> None:
         """Counts for or against the engine."""
+        if self._span is not None:
+            self._span.ended(error)
         if error is not None and error.kind in _TO_BLAME and error.code != "draining":
             self._member.circuit.failed()
         elif error is not None and error.kind is ErrorKind.DEADLINE_EXCEEDED:

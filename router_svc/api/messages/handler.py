@@ -34,7 +34,7 @@ class Messages:
         self, request: pb.CreateMessageRequest, context: CallContext
     ) -> pb.CreateMessageResponse:
         """See octavo.inference.v1.Messages."""
-        with self._metrics.call("CreateMessage"):
+        with self._metrics.generation("CreateMessage", "chat", request.model, context) as context:
             whole = WholeAnswer()
             async with aclosing(_events(request, self._models.of(request), context)) as events:
                 async for event in events:
@@ -45,7 +45,7 @@ class Messages:
         self, request: pb.CreateMessageRequest, context: CallContext
     ) -> AsyncIterator[pb.StreamMessageResponse]:
         """See octavo.inference.v1.Messages."""
-        with self._metrics.call("StreamMessage"):
+        with self._metrics.generation("StreamMessage", "chat", request.model, context) as context:
             async with aclosing(_events(request, self._models.of(request), context)) as events:
                 async for event in events:
                     yield event
@@ -73,6 +73,7 @@ async def _events(
         events = AnswerEvents(
             message_id=f"msg_{conversation.request_id}", model=model.name, request=request
         )
+        context.call.response_id = f"msg_{conversation.request_id}"
         async with aclosing(conversation.deltas()) as deltas:
             async for delta in deltas:
                 match delta:

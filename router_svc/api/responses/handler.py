@@ -37,7 +37,7 @@ class Responses:
         self, request: pb.CreateResponseRequest, context: CallContext
     ) -> pb.Response:
         """See octavo.inference.v1.Responses."""
-        with self._metrics.call("CreateResponse"):
+        with self._metrics.generation("CreateResponse", "chat", request.model, context) as context:
             params.check_stream_options(request)
             answer = await _Answer.prepare(request, self._models, context)
             async with aclosing(answer.events()) as events:
@@ -49,7 +49,7 @@ class Responses:
         self, request: pb.CreateResponseRequest, context: CallContext
     ) -> AsyncIterator[pb.ResponseEvent]:
         """See octavo.inference.v1.Responses."""
-        with self._metrics.call("StreamResponse"):
+        with self._metrics.generation("StreamResponse", "chat", request.model, context) as context:
             answer = await _Answer.prepare(request, self._models, context)
             try:
                 async with aclosing(answer.events()) as events:
@@ -85,6 +85,7 @@ class _Answer:
             conversation = await Conversation.prepare(chat, model, context)
         head = head_of(request)
         head.id = f"resp_{conversation.request_id}"
+        context.call.response_id = head.id
         head.created_at = conversation.created
         head.model = model.name
         return cls(conversation, ResponseBuilder(head, conversation.request_id), names)

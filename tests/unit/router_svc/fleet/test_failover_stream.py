@@ -239,7 +239,9 @@ async def test_cancelling_the_request_ends_it_without_another_attempt() -> None:
     with pytest.raises(ApiError, match="lost"):
         await anext(events)
     assert placer.attempts[0].cancelled == [None]
-    assert placer.attempts[0].outcome is None
+    outcome = placer.attempts[0].outcome
+    assert isinstance(outcome, ApiError)
+    assert outcome.kind is ErrorKind.CANCELLED
     assert len(placer.attempts) == 1
 
 
