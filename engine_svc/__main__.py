@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import signal
 import sys
@@ -15,12 +14,13 @@ import click
 import psutil
 import uvloop
 from octavo.flags import engine_options, process_options
+from octavo.logs import start_logging
+from octavo.tracing import start_tracing
 
 if TYPE_CHECKING:
-    from engine_svc.config import Settings
     from engine_svc.encoder_startup import LoadedEncoder
-    from engine_svc.progress import StartupPrinter
     from engine_svc.startup import LoadedEngine
+    from engine_svc.startup_trace import Start
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -33,9 +33,7 @@ def main(model_path: Path, **params: Any) -> None:
     """Serves the model in MODEL_PATH, a directory or a .gguf file, at the token level over gRPC."""
     if params["exit_with_parent"] is not None:
         _die_with_parent(params["exit_with_parent"])
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    start_logging(params["log_format"])
     # Only now: all this takes its time, and --help need not wait for it.
     from engine_svc.config import ConfigError, settings_from
     from engine_svc.encoder_startup import load_encoder
@@ -44,35 +42,51 @@ def main(model_path: Path, **params: Any) -> None:
     from engine_svc.models.errors import ModelError
     from engine_svc.progress import StartupPrinter
     from engine_svc.startup import load_engine
+    from engine_svc.startup_trace import Start
 
-    started = psutil.Process().create_time()
-    printer = StartupPrinter()
-    printer.timed("importing", time.time() - started)
+    began = psutil.Process().create_time()
+    printer = StartupPrinter(logs=params["log_format"] == "json")
+    printer.timed("importing", time.time() - began)
     try:
         settings = settings_from(model_path, params)
+        service = settings.service
+        tracing = start_tracing(
+            "octavo-engine",
+            endpoint=service.otlp_traces_endpoint,
+            instance_id=service.instance_id,
+        )
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    start = Start(tracing, settings, printer, began)
+    try:
         load = load_encoder if holds_encoder(model_path) else load_engine
         loaded = load(settings, printer)
+        code = uvloop.run(_serve(loaded, start))
     except (ModelError, ConfigError, DoesNotFitError) as error:
+        start.is_over(str(error))
         raise click.ClickException(str(error)) from error
-    sys.exit(uvloop.run(_serve(loaded, settings, printer, started)))
+    finally:
+        if tracing is not None:
+            tracing.close()
+    sys.exit(code)
 
 
-async def _serve(
-    loaded: LoadedEngine | LoadedEncoder,
-    settings: Settings,
-    printer: StartupPrinter,
-    started: float,
-) -> int:
+async def _serve(loaded: LoadedEngine | LoadedEncoder, start: Start) -> int:
     from engine_svc.service.server import AddressInUseError, EngineServer
 
-    server = EngineServer(loaded, settings.service, settings.batch, settings.requests)
+    settings = start.settings
+    server = EngineServer(
+        loaded, settings.service, settings.batch, settings.requests, tracing=start.tracing
+    )
     for line in loaded.model_info.summary:  # before a router can see that the engine is ready
-        printer.line(line)
+        start.printer.line(line)
     try:
         address = await server.start()
     except AddressInUseError as error:
+        start.is_over(str(error))
         raise click.ClickException(str(error)) from error
-    printer.line(f"engine ready after {time.time() - started:.2f} s: gRPC on {address}")
+    start.is_over()
+    start.printer.line(f"engine ready after {time.time() - start.began:.2f} s: gRPC on {address}")
     return await server.run_until_signalled()
 
 

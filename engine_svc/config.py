@@ -6,7 +6,8 @@ The records come from parsed flags (`octavo.flags`) and are never changed; what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from octavo.tls import ServerTls, TlsError
@@ -103,6 +104,8 @@ class ServiceConfig:
     shutdown_timeout: float
     stall_timeout: float
     tls: ServerTls | None = None
+    otlp_traces_endpoint: str | None = None
+    instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)  # of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             shutdown_timeout=params["shutdown_timeout"],
             stall_timeout=params["stall_timeout"],
             tls=_tls(params),
+            otlp_traces_endpoint=params["otlp_traces_endpoint"],
         ),
         requests=RequestPolicy(max_logprobs=params["max_logprobs"], seed=params["seed"]),
     )

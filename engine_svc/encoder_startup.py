@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -120,7 +119,7 @@ def _model_info(
     return pb.GetModelInfoResponse(
         served_names=served_names(settings),
         source=str(settings.model.path),
-        instance_id=uuid.uuid4().hex,
+        instance_id=settings.service.instance_id,
         max_model_len=limits.max_model_len,
         vocab_size=limits.vocab_size,
         tokenizer_sha256=limits.tokenizer_sha256,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -191,7 +190,7 @@ def _model_info(
     return pb.GetModelInfoResponse(
         served_names=served_names(settings),
         source=str(settings.model.path),
-        instance_id=uuid.uuid4().hex,
+        instance_id=settings.service.instance_id,
         max_model_len=limits.max_model_len,
         vocab_size=limits.vocab_size,
         eos_token_ids=sorted(limits.eos_token_ids),

@@ -10,7 +10,7 @@ from google.rpc.code_pb2 import Code
 
 from engine_svc.constraints.compiler import CompilerBusyError, ConstraintError
 from engine_svc.service.errors import RequestError, invalid, queue_full
-from engine_svc.service.submission import constrained, parse_submission
+from engine_svc.service.submission import parse_submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from octavo.engine.v1 import engine_pb2 as pb
 
     from engine_svc.constraints.compiler import GrammarCompiler
+    from engine_svc.constraints.grammar import Grammar
     from engine_svc.service.metrics import EngineMetrics
     from engine_svc.service.submission import RequestLimits, Submission
 
@@ -66,8 +67,26 @@ class Admission:
         except RequestError:
             self._metrics.on_rejected("invalid")
             raise
-        if submission.timeout is None:
-            return submission
-        # It runs from receipt. What is left is never nothing, so that the engine tells of its end.
-        left = submission.timeout - (monotonic() - received)
-        return replace(submission, timeout=max(left, 1e-3))
+        prepared_in = monotonic() - received
+        timeout = submission.timeout
+        if timeout is not None:
+            # It runs from receipt. What is left is never nothing, so that the engine tells of its
+            # end.
+            timeout = max(timeout - prepared_in, 1e-3)
+        return replace(submission, timeout=timeout, prepared_in=prepared_in)
+
+
+def constrained(submission: Submission, grammar: Grammar) -> Submission:
+    """The submission with its constraint compiled.
+
+    Raises RequestError where an output to be resumed does not follow the grammar.
+    """
+    ended = set()
+    for choice, tokens in submission.resumed.items():
+        matcher = grammar.new_matcher(tokens)
+        if choice not in submission.finished and matcher.error is not None:
+            raise invalid("resume", f"the output of choice {choice} does not follow the constraint")
+        if matcher.ended:
+            ended.add(choice)
+    sampling = replace(submission.sampling, grammar=grammar)
+    return replace(submission, sampling=sampling, ended_by_grammar=frozenset(ended))

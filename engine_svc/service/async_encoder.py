@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from google.rpc.code_pb2 import Code
+from octavo.logs import request_fields
 
 from engine_svc.encoding.call import EncoderCall
 from engine_svc.encoding.loop import CancelCall, SubmitCall
 from engine_svc.engine import Load, Stop
 from engine_svc.service import errors
 from engine_svc.service.kv_events import KvEventLog
+from engine_svc.service.request_story import RequestStory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from engine_svc.encoding.call import EncoderInput
     from engine_svc.encoding.loop import EncoderLoop, EncoderReport
     from engine_svc.service.metrics import EngineMetrics
+    from engine_svc.service.tracing import RequestTracer
     from kernels.backend import Float32s
 
 request_log = logging.getLogger("octavo.engine.requests")
@@ -38,6 +41,7 @@ class _LiveCall:
 
     call: EncoderCall
     request_id: str
+    traceparent: str
     vectors: dict[int, Float32s]  # by the input's number
     done: asyncio.Future[list[Float32s]]
 
@@ -63,6 +67,7 @@ class AsyncEncoder:
         max_queued_tokens: int,
         stall_timeout: float,
         clock: Callable[[], float] = time.monotonic,
+        tracer: RequestTracer | None = None,
     ) -> None:
         """Beyond so many inputs or tokens that are alive calls are refused; one that comes while
         nothing is alive is taken whatever its size. Times are in seconds of `clock`, the loop's."""
@@ -72,6 +77,7 @@ class AsyncEncoder:
         self._max_queued_tokens = max_queued_tokens
         self._stall_timeout = stall_timeout
         self._clock = clock
+        self._tracer = tracer
         self._keys = itertools.count()
         self._live: dict[int, _LiveCall] = {}
         self._num_inputs = 0
@@ -131,12 +137,17 @@ class AsyncEncoder:
         request_id: str = "",
         priority: int = 0,
         deadline: float | None = None,
+        traceparent: str = "",
     ) -> list[Float32s]:
         """What each input gives. Cancelling drops what no step has taken yet.
 
         `deadline` is of the engine's clock. Raises RequestError.
         """
-        live = self._submit(inputs, request_id, priority, deadline)
+        try:
+            live = self._submit(inputs, request_id, priority, deadline, traceparent)
+        except errors.RequestError as error:
+            self.refused(request_id, traceparent, error)
+            raise
         try:
             return await live.done
         finally:
@@ -149,6 +160,7 @@ class AsyncEncoder:
         request_id: str,
         priority: int,
         deadline: float | None,
+        traceparent: str,
     ) -> _LiveCall:
         if self._draining:
             self._metrics.on_rejected("draining")
@@ -159,7 +171,8 @@ class AsyncEncoder:
         num_tokens = sum(len(item.token_ids) for item in inputs)
         self._check_room(len(inputs), num_tokens)
         call = EncoderCall(next(self._keys), inputs, self._clock(), priority, deadline)
-        live = _LiveCall(call, request_id, {}, asyncio.get_running_loop().create_future())
+        done: asyncio.Future[list[Float32s]] = asyncio.get_running_loop().create_future()
+        live = _LiveCall(call, request_id, traceparent, {}, done)
         self._live[call.key] = live
         self._num_inputs += len(inputs)
         self._num_tokens += num_tokens
@@ -224,11 +237,13 @@ class AsyncEncoder:
         self._num_inputs -= live.num_left
         self._num_tokens -= live.num_tokens_left
         self._metrics.on_not_encoded(live.num_left, label)
-        self._remove(live, label)
+        self._remove(live, label, error)
         if error is not None and not live.done.done():
             live.done.set_exception(error)
 
-    def _remove(self, live: _LiveCall, outcome: str) -> None:
+    def _remove(
+        self, live: _LiveCall, outcome: str, error: errors.RequestError | None = None
+    ) -> None:
         del self._live[live.call.key]
         if not self._live:
             self._empty.set()
@@ -239,7 +254,15 @@ class AsyncEncoder:
             len(live.call.inputs),
             len(live.vectors),
             self._clock() - live.call.arrival,
+            extra=request_fields(live.request_id, live.traceparent),
         )
+        if self._tracer is not None:
+            self._tracer.ended(_story(live, outcome), self._clock(), error)
+
+    def refused(self, request_id: str, traceparent: str, error: errors.RequestError) -> None:
+        """A call came to nothing before it was alive."""
+        if self._tracer is not None:
+            self._tracer.refused("embeddings", request_id, traceparent, error)
 
     async def flush_cache(self) -> int:
         """There is no cache: 0."""
@@ -285,3 +308,16 @@ class AsyncEncoder:
     def _notify_watchers(self) -> None:
         for event in self._watchers:
             event.set()
+
+
+def _story(live: _LiveCall, ending: str) -> RequestStory:
+    call = live.call
+    return RequestStory(
+        "embeddings",
+        live.request_id,
+        live.traceparent,
+        call.arrival,
+        num_prompt_tokens=sum(len(item.token_ids) for item in call.inputs),
+        first_scheduled_at=call.first_scheduled_at,
+        endings=[ending],
+    )

@@ -17,13 +17,14 @@ import time
 from typing import TYPE_CHECKING
 
 from google.rpc.code_pb2 import Code
+from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.engine import Cancel, FlushCache, Stop, Submit
 from engine_svc.sampling_params import UNSATISFIABLE
 from engine_svc.scheduling.request import FinishReason
 from engine_svc.service import errors, events
 from engine_svc.service.kv_events import KvEventLog
-from engine_svc.service.live_request import Choice, LiveRequest
+from engine_svc.service.live_request import Choice, LiveRequest, log_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from engine_svc.service.embedding import EmbedSubmission
     from engine_svc.service.metrics import EngineMetrics
     from engine_svc.service.output_stream import OutputStream
+    from engine_svc.service.request_story import Operation
     from engine_svc.service.submission import Submission
+    from engine_svc.service.tracing import RequestTracer
 
 log = logging.getLogger(__name__)
-request_log = logging.getLogger("octavo.engine.requests")
 
 _LABELS = {
     FinishReason.STOP: "stop",
@@ -58,6 +60,7 @@ class AsyncEngine:
         max_live_choices: int,
         stall_timeout: float,
         clock: Callable[[], float] = time.monotonic,
+        tracer: RequestTracer | None = None,
     ) -> None:
         """`max_live_choices` bounds what may run and wait together; it saves the engine's thread
         from a flood that it would refuse anyway. Times are in seconds of `clock`, the engine's."""
@@ -67,6 +70,7 @@ class AsyncEngine:
         self._max_live_choices = max_live_choices
         self._stall_timeout = stall_timeout
         self._clock = clock
+        self._tracer = tracer
         self._keys = itertools.count()
         self._choices: dict[int, Choice] = {}
         self._draining = False
@@ -130,6 +134,8 @@ class AsyncEngine:
             until = now + submission.timeout
             deadline = until if deadline is None else min(deadline, until)
         live = LiveRequest(submission, stream, last_event_at=now)
+        if self._tracer is not None:
+            live.story = submission.story(now)
         first_key = next(self._keys)
         for _ in range(len(submission.choices) - 1):
             next(self._keys)
@@ -141,6 +147,15 @@ class AsyncEngine:
         self._empty.clear()
         self._engine.send(Submit(requests))
         return live
+
+    def refused(
+        self, request: pb.GenerateRequest | pb.EmbedRequest, error: errors.RequestError
+    ) -> None:
+        """A request came to nothing: its check or `submit` raised this."""
+        if self._tracer is not None:
+            embeds = request.DESCRIPTOR is pb.EmbedRequest.DESCRIPTOR
+            operation: Operation = "embeddings" if embeds else "text_completion"
+            self._tracer.refused(operation, request.request_id, request.traceparent, error)
 
     def cancel(self, live: LiveRequest, choice: int | None = None) -> None:
         """Ends a request, or one of its choices, which then gets a finish event. What has ended is
@@ -209,8 +224,10 @@ class AsyncEngine:
         for submit, full in report.refused:
             choice = self._choices.get(submit.requests[0].key)
             if choice is not None:
+                error = self._queue_full(str(full))
                 self._forget(choice.live)
-                choice.live.stream.end(self._queue_full(str(full)))
+                self._tell_story(choice.live, report.at, error)
+                choice.live.stream.end(error)
         for ended in report.ended_at_once:
             self._on_finished(ended, report.at)
         for key, stage in report.expired:
@@ -241,6 +258,8 @@ class AsyncEngine:
             self._on_admitted(admitted.key, admitted.cached_tokens, report.at)
         for choice in self._alive(outputs.preempted):
             choice.live.stream.add(events.preempted())
+            if choice.live.story is not None:
+                choice.live.story.preempted_at.append(report.at)
         for part in outputs.prompt_logprobs:
             for choice in self._alive((part.key,)):
                 top_k = choice.request.sampling.prompt_logprobs or 0
@@ -316,11 +335,25 @@ class AsyncEngine:
                 now=now,
             )
         )
-        self._metrics.on_finished(request, choice.num_output_tokens, label, now)
-        self._log_end(choice, label)
+        self._count_end(choice, label, now)
         self._remove(choice)
         if not live.choices:
+            self._tell_story(live, now)
             live.stream.end()
+
+    def _count_end(self, choice: Choice, label: str, now: float) -> None:
+        self._metrics.on_finished(choice.request, choice.num_output_tokens, label, now)
+        log_end(choice, label)
+        if choice.live.story is not None:
+            choice.live.story.choice_ended(choice.request, choice.num_output_tokens, label)
+
+    def _tell_story(
+        self, live: LiveRequest, now: float, error: errors.RequestError | None = None
+    ) -> None:
+        """Makes the spans of a request that has ended."""
+        if self._tracer is not None and live.story is not None:
+            live.story.num_cached_tokens = live.cached_tokens
+            self._tracer.ended(live.story, now, error)
 
     def _fail_request(self, key: int, message: str) -> None:
         choice = self._choices.get(key)
@@ -335,9 +368,9 @@ class AsyncEngine:
             self._engine.send(Cancel(tuple(c.request.key for c in live.choices.values())))
             now = self._clock()
             for choice in live.choices.values():
-                self._metrics.on_finished(choice.request, choice.num_output_tokens, label, now)
-                self._log_end(choice, label)
+                self._count_end(choice, label, now)
             self._forget(live)
+            self._tell_story(live, now, error)
         live.stream.end(error)
 
     def _forget(self, live: LiveRequest) -> None:
@@ -364,16 +397,3 @@ class AsyncEngine:
     def _notify_watchers(self) -> None:
         for event in self._watchers:
             event.set()
-
-    def _log_end(self, choice: Choice, outcome: str) -> None:
-        request = choice.request
-        request_log.info(
-            "request_id=%s choice=%d outcome=%s prompt_tokens=%d cached_tokens=%d "
-            "completion_tokens=%d",
-            request.request_id,
-            request.choice,
-            outcome,
-            request.num_prompt_tokens,
-            request.num_cached_tokens,
-            choice.num_output_tokens,
-        )

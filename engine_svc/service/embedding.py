@@ -16,6 +16,7 @@ from engine_svc.encoding.call import EncoderInput
 from engine_svc.sampling_params import SamplingParams
 from engine_svc.scheduling.request import Request
 from engine_svc.service.errors import RequestError, invalid, mismatch
+from engine_svc.service.request_story import RequestStory
 
 if TYPE_CHECKING:
     from engine_svc.service.metrics import EngineMetrics
@@ -76,6 +77,7 @@ class EmbedSubmission:
     inputs: tuple[EncoderInput, ...]
     priority: int
     tenant: str
+    traceparent: str = ""
     timeout: float | None = None  # the call's own deadline is all there is
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=0))
 
@@ -83,6 +85,16 @@ class EmbedSubmission:
     def choices(self) -> range:
         """The inputs' numbers."""
         return range(len(self.inputs))
+
+    def story(self, arrival: float) -> RequestStory:
+        """What its spans begin with."""
+        return RequestStory(
+            "embeddings",
+            self.request_id,
+            self.traceparent,
+            arrival,
+            num_prompt_tokens=sum(len(item.token_ids) for item in self.inputs),
+        )
 
     def requests(
         self, first_key: int, *, arrival: float, deadline: float | None, group: object

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.engine.v1 import engine_pb2, engine_pb2_grpc
 
 from engine_svc.service.errors import RequestError, does_not_generate
+from engine_svc.service.request_story import valid_traceparent
 from engine_svc.service.servicers import abort, deadline_of
 
 if TYPE_CHECKING:
@@ -39,11 +40,16 @@ class EncoderServicer(engine_pb2_grpc.EngineServicer):
         """One vector an input; ending the call drops what has not been computed."""
         try:
             inputs = self._admission.check(request)
+        except RequestError as error:
+            self._engine.refused(request.request_id, request.traceparent, error)
+            await abort(context, error)
+        try:
             vectors = await self._engine.compute(
                 inputs,
                 request_id=request.request_id,
                 priority=request.priority,
                 deadline=deadline_of(context),
+                traceparent=valid_traceparent(request.traceparent),
             )
         except RequestError as error:
             await abort(context, error)

@@ -43,9 +43,12 @@ from engine_svc.service.servicers import AdminServicer, EngineServicer, Telemetr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from octavo.tracing import Tracing
+
     from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
     from engine_svc.constraints.compiler import GrammarCompiler
     from engine_svc.engine import Load
+    from engine_svc.service.tracing import RequestTracer
     from engine_svc.startup import LoadedEngine
 
 log = logging.getLogger(__name__)
@@ -95,6 +98,7 @@ class EngineServer:
         batch: BatchConfig,
         policy: RequestPolicy,
         options: ServingOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """Must be made on the event loop that will run it."""
         self._service = service
@@ -102,14 +106,15 @@ class EngineServer:
         info = loaded.model_info
         health_servicer = health.aio.HealthServicer()
         self._grammars: GrammarCompiler | None = None
+        tracer = _tracer(tracing, info)
         self.engine: AsyncEngine | AsyncEncoder
         servicer: EngineServicer | EncoderServicer
         if isinstance(loaded, LoadedEncoder):
-            metrics, self.engine, servicer = _encoder_parts(loaded, service, batch)
+            metrics, self.engine, servicer = _encoder_parts(loaded, service, batch, tracer)
         else:
             self._grammars = loaded.grammars
             metrics, self.engine, servicer = _generator_parts(
-                loaded, service, batch, policy, self._options
+                loaded, service, batch, policy, self._options, tracer
             )
         self._health = EngineHealth(self.engine, health_servicer, _SERVICES)
         self._server = grpc.aio.server(options=_OPTIONS)
@@ -242,12 +247,22 @@ def _metrics(info: engine_pb2.GetModelInfoResponse, load: Callable[[], Load]) ->
     )
 
 
+def _tracer(tracing: Tracing | None, info: engine_pb2.GetModelInfoResponse) -> RequestTracer | None:
+    if tracing is None:
+        return None
+    # Only here: it loads OpenTelemetry.
+    from engine_svc.service.tracing import RequestTracer
+
+    return RequestTracer(tracing, model_name=info.served_names[0], instance_id=info.instance_id)
+
+
 def _generator_parts(
     loaded: LoadedEngine,
     service: ServiceConfig,
     batch: BatchConfig,
     policy: RequestPolicy,
     options: ServingOptions,
+    tracer: RequestTracer | None,
 ) -> tuple[EngineMetrics, AsyncEngine, EngineServicer]:
     info = loaded.model_info
     loop = Engine(loaded.scheduler, loaded.kv, loaded.executor)
@@ -260,6 +275,7 @@ def _generator_parts(
         max_live_choices=batch.max_num_seqs
         + max(batch.max_num_queued_reqs, info.max_n, MAX_INPUTS),
         stall_timeout=service.stall_timeout,
+        tracer=tracer,
     )
     servicer = EngineServicer(
         engine,
@@ -272,7 +288,10 @@ def _generator_parts(
 
 
 def _encoder_parts(
-    loaded: LoadedEncoder, service: ServiceConfig, batch: BatchConfig
+    loaded: LoadedEncoder,
+    service: ServiceConfig,
+    batch: BatchConfig,
+    tracer: RequestTracer | None,
 ) -> tuple[EngineMetrics, AsyncEncoder, EncoderServicer]:
     loop = EncoderLoop(
         loaded.encoder,
@@ -286,6 +305,7 @@ def _encoder_parts(
         max_queued_inputs=batch.max_num_queued_reqs,
         max_queued_tokens=batch.max_num_queued_tokens,
         stall_timeout=service.stall_timeout,
+        tracer=tracer,
     )
     admission = EmbedAdmission(loaded.limits, metrics)
     return metrics, engine, EncoderServicer(engine, admission, loaded.model_info)

@@ -19,6 +19,7 @@ from octavo.engine.v1 import (
 from engine_svc.service.embedding import EmbedSubmission
 from engine_svc.service.errors import RequestError
 from engine_svc.service.output_stream import OutputStream, to_response
+from engine_svc.service.request_story import valid_traceparent
 from engine_svc.service.session import Session
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             submission = await self._admission.prepare(request)
             live = self._engine.submit(submission, stream, deadline)
         except RequestError as refusal:
+            self._engine.refused(request, refusal)
             await abort(context, refusal)
         try:
             while True:
@@ -132,10 +134,15 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         try:
             inputs = self._embed_admission.check(request)
             submission = EmbedSubmission(
-                request.request_id, inputs, request.priority, request.tenant
+                request.request_id,
+                inputs,
+                request.priority,
+                request.tenant,
+                valid_traceparent(request.traceparent),
             )
             live = self._engine.submit(submission, stream, deadline_of(context))
         except RequestError as refusal:
+            self._engine.refused(request, refusal)
             await abort(context, refusal)
         try:
             while not stream.ended:

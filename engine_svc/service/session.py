@@ -141,6 +141,7 @@ class Session:
         try:
             request.live = self._engine.submit(self._admission.check(submit), stream, None)
         except RequestError as error:
+            self._engine.refused(submit, error)
             stream.end(error)
 
     async def _prepare(self, request: _Request, submit: pb.GenerateRequest) -> None:
@@ -151,6 +152,7 @@ class Session:
                 return
             request.live = self._engine.submit(submission, request.stream, None)
         except RequestError as error:
+            self._engine.refused(submit, error)
             request.stream.end(error)
         except Exception:
             log.exception("request %s could not be prepared", submit.request_id)

@@ -14,13 +14,13 @@ from engine_svc.constraints.constraint import Constraint
 from engine_svc.sampling_params import SamplingParams
 from engine_svc.scheduling.request import Request
 from engine_svc.service.errors import invalid, mismatch
+from engine_svc.service.request_story import RequestStory, valid_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from octavo.engine.v1 import engine_pb2 as pb
 
-    from engine_svc.constraints.grammar import Grammar
 
 MAX_CHOICES = 128
 _MAX_LOGIT_BIASES = 1024
@@ -61,6 +61,9 @@ class Submission:
     timeout: float | None  # seconds from receipt
     constraint: Constraint | None = None  # to be compiled before the request runs
     ended_by_grammar: frozenset[int] = frozenset()  # choices whose output so far is complete
+    traceparent: str = ""
+    attempt: int = 0
+    prepared_in: float = 0.0  # seconds that its constraint took to be compiled
 
     @property
     def choices(self) -> list[int]:
@@ -72,6 +75,18 @@ class Submission:
     ) -> tuple[Request, ...]:
         """See `make_requests`."""
         return make_requests(self, first_key, arrival=arrival, deadline=deadline, group=group)
+
+    def story(self, arrival: float) -> RequestStory:
+        """What its spans begin with."""
+        return RequestStory(
+            "text_completion",
+            self.request_id,
+            self.traceparent,
+            arrival,
+            self.attempt,
+            self.prepared_in,
+            len(self.prompt_token_ids),
+        )
 
 
 def parse_submission(
@@ -105,6 +120,8 @@ def parse_submission(
         cache_salt=request.cache_salt,
         timeout=_parse_timeout(request),
         constraint=_parse_constraint(request),
+        traceparent=valid_traceparent(request.traceparent),
+        attempt=request.attempt,
     )
 
 
@@ -340,22 +357,6 @@ def _parse_constraint(request: pb.GenerateRequest) -> Constraint | None:
     if kind == "choice":
         return Constraint(kind, choices=tuple(request.constraint.choice.items))
     return Constraint(kind, getattr(request.constraint, kind))
-
-
-def constrained(submission: Submission, grammar: Grammar) -> Submission:
-    """The submission with its constraint compiled.
-
-    Raises RequestError where an output to be resumed does not follow the grammar.
-    """
-    ended = set()
-    for choice, tokens in submission.resumed.items():
-        matcher = grammar.new_matcher(tokens)
-        if choice not in submission.finished and matcher.error is not None:
-            raise invalid("resume", f"the output of choice {choice} does not follow the constraint")
-        if matcher.ended:
-            ended.add(choice)
-    sampling = replace(submission.sampling, grammar=grammar)
-    return replace(submission, sampling=sampling, ended_by_grammar=frozenset(ended))
 
 
 def make_requests(

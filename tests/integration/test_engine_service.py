@@ -26,6 +26,7 @@ from octavo.engine.v1 import (
 from octavo.engine.v1 import (
     engine_pb2 as pb,
 )
+from octavo.tracing import Tracing
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
@@ -105,6 +106,7 @@ async def serving(
     shutdown_timeout=5.0,
     stall_timeout=60.0,
     options: ServingOptions | None = None,
+    tracing: Tracing | None = None,
 ):
     executor = executor or ScriptedExecutor()
     kv = KVCacheManager(num_blocks, 16)
@@ -157,9 +159,8 @@ async def serving(
         stall_timeout=stall_timeout,
     )
     policy = RequestPolicy(max_logprobs=20, seed=None)
-    server = EngineServer(
-        loaded, service, batch, policy, options or ServingOptions(upkeep_seconds=0.01)
-    )
+    options = options or ServingOptions(upkeep_seconds=0.01)
+    server = EngineServer(loaded, service, batch, policy, options, tracing)
     address = await server.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
