@@ -1,14 +1,19 @@
 """How kernels are cut into programs on each architecture: looked up, never tuned while serving.
 
 A table that is checked in keeps start-up short, and a row's bits the same from start to start: tile
-sizes are part of the arithmetic. Sizes in a row of the table must not depend on the batch.
+sizes are part of the arithmetic. That is why nothing here depends on the batch.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+import torch
+
 HEADS_PER_PROGRAM = 16  # of `qk_norm_rope_cache_write`
+MAX_SPLIT_PROGRAMS = 32  # that share one row of `paged_attention`; more splits, more for each
+FOLD_STAGES = 4  # partial sums fetched ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +30,33 @@ class AttentionLaunch:
 
 # Interpreted on a CPU: small, so that small tests have several of everything.
 INTERPRETED = AttentionLaunch(16, 32, 64, num_warps=1, num_stages=1, fp8_hardware=False)
+
+# Rows of (least capability, largest head_dim, launch); the first that fits is taken. 64 rows are
+# what one instruction of Hopper and Blackwell multiplies: decoding fills a few of them and is bound
+# by memory still, at 64 operations a byte.
+_ATTENTION = (
+    (100, 128, AttentionLaunch(64, 64, 256, num_warps=4, num_stages=3)),
+    (100, 256, AttentionLaunch(64, 64, 256, num_warps=8, num_stages=2)),
+    (90, 128, AttentionLaunch(64, 64, 256, num_warps=4, num_stages=3)),
+    (90, 256, AttentionLaunch(64, 64, 256, num_warps=8, num_stages=2)),
+    (89, 128, AttentionLaunch(64, 32, 256, num_warps=4, num_stages=2)),
+    (80, 128, AttentionLaunch(64, 64, 256, num_warps=4, num_stages=2, fp8_hardware=False)),
+    (80, 256, AttentionLaunch(64, 32, 256, num_warps=8, num_stages=2, fp8_hardware=False)),
+)
+
+
+@functools.cache
+def attention_launch(device: torch.device, head_dim: int) -> AttentionLaunch:
+    """The row of the table for a device. Raises ValueError for heads that no row has."""
+    if device.type == "cpu":
+        return INTERPRETED
+    major, minor = torch.cuda.get_device_capability(device)
+    return attention_launch_of(10 * major + minor, head_dim)
+
+
+def attention_launch_of(capability: int, head_dim: int) -> AttentionLaunch:
+    """The row of the table for a compute capability, such as 90."""
+    for least, largest_head, launch in _ATTENTION:
+        if capability >= least and head_dim <= largest_head:
+            return launch
+    raise ValueError(f"no launch for heads of {head_dim} at compute capability {capability}")
