@@ -14,6 +14,7 @@ import uvicorn
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from octavo.grpc_metrics import CountCalls
 
 from router_svc.admission.http import AdmitRequest
 from router_svc.admission.rpc import AdmitCall
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OPERATING_SERVICES = (health.SERVICE_NAME, reflection.SERVICE_NAME, "grpc.channelz.v1.Channelz")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _POLL_SECONDS = 0.05
 _LAST_SECONDS = 1.0  # for what has ended to reach its client
@@ -223,6 +225,7 @@ class Router:
         names = [service.full_name for service in self._services]
         server = grpc.aio.server(
             interceptors=[
+                CountCalls(self._metrics.registry, (*names, *_OPERATING_SERVICES)),
                 *([KeyInterceptor(keyring)] if keyring is not None else ()),
                 AdmitCall(self._admission, names),
             ],

@@ -27,6 +27,7 @@ from octavo.engine.v1 import (
     telemetry_pb2,
     telemetry_pb2_grpc,
 )
+from octavo.grpc_metrics import CountCalls
 
 from engine_svc.encoder_startup import LoadedEncoder
 from engine_svc.encoding.loop import EncoderLoop
@@ -117,7 +118,14 @@ class EngineServer:
                 loaded, service, batch, policy, self._options, tracer
             )
         self._health = EngineHealth(self.engine, health_servicer, _SERVICES)
-        self._server = grpc.aio.server(options=_OPTIONS)
+        names = (
+            *_SERVICES,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name,
+            reflection.SERVICE_NAME,
+        )
+        counting = CountCalls(metrics.registry, names, metrics.labels)
+        self._server = grpc.aio.server(interceptors=[counting], options=_OPTIONS)
         engine_pb2_grpc.add_EngineServicer_to_server(servicer, self._server)
         telemetry_pb2_grpc.add_TelemetryServicer_to_server(
             TelemetryServicer(self.engine, self._health, metrics, info.instance_id), self._server
@@ -127,12 +135,6 @@ class EngineServer:
         )
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, self._server)
         channelz.add_channelz_servicer(self._server)
-        names = (
-            *_SERVICES,
-            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-            channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name,
-            reflection.SERVICE_NAME,
-        )
         reflection.enable_server_reflection(names, self._server)
         self._upkeep: asyncio.Task[None] | None = None
 

@@ -1,0 +1,173 @@
+"""Calls of a real grpc.aio server, of every kind and end, as they are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from octavo.engine.v1 import engine_pb2 as pb
+from octavo.grpc_metrics import CountCalls
+from prometheus_client import CollectorRegistry
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Engine"].full_name
+
+
+async def stream(requests, _context):
+    async for request in requests:
+        yield request
+
+
+async def writes(_request, context):
+    for _ in range(3):
+        await context.write(b"x")
+
+
+async def refuses(_request, context):
+    await context.abort(grpc.StatusCode.NOT_FOUND, "not here")
+
+
+async def fails(_request, _context):
+    raise ValueError("its own fault")
+
+
+async def waits(_request, _context):
+    await asyncio.sleep(60)
+
+
+def blocks(request, _context):
+    return request
+
+
+class Counted:
+    """A server with one method, and its counts."""
+
+    def __init__(self, registry, channel):
+        self._registry = registry
+        self._channel = channel
+
+    def unary(self, method, **options):
+        return self._channel.unary_unary(f"/{SERVICE}/{method}")(b"x", **options)
+
+    def serves(self, method):
+        return self._channel.unary_stream(f"/{SERVICE}/{method}")(b"x")
+
+    def both_ways(self, method):
+        return self._channel.stream_stream(f"/{SERVICE}/{method}")()
+
+    def value(self, name, method, kind, **labels):
+        all_labels = {"grpc_type": kind, "grpc_method": method, "grpc_service": SERVICE, "of": "t"}
+        return self._registry.get_sample_value(f"grpc_server_{name}", all_labels | labels)
+
+    async def handled(self, method, kind, code):
+        """Whether the call counts as ended with that status, and as begun and timed once."""
+        for _ in range(200):  # its end may reach the client before it is counted
+            if self.value("handled_total", method, kind, grpc_code=code):
+                break
+            await asyncio.sleep(0.01)
+        assert self.value("started_total", method, kind) == 1
+        assert self.value("handling_seconds_count", method, kind) == 1
+        return self.value("handled_total", method, kind, grpc_code=code) == 1
+
+
+@asynccontextmanager
+async def serving(method, handler, *refusing):
+    registry = CollectorRegistry()
+    counting = CountCalls(registry, [SERVICE], {"of": "t"})
+    server = grpc.aio.server(interceptors=[counting, *refusing])
+    handlers = grpc.method_handlers_generic_handler(SERVICE, {method: handler})
+    server.add_generic_rpc_handlers((handlers,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield Counted(registry, channel)
+    finally:
+        await server.stop(0)
+
+
+async def test_a_stream_of_many_messages_is_one_call_and_counts_when_it_ends():
+    async with serving("Session", grpc.stream_stream_rpc_method_handler(stream)) as counted:
+        call = counted.both_ways("Session")
+        for message in (b"1", b"2", b"3"):
+            await call.write(message)
+            assert await call.read() == message
+        assert counted.value("started_total", "Session", "bidi_stream") == 1
+        assert counted.value("handled_total", "Session", "bidi_stream", grpc_code="OK") == 0
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+
+        assert await counted.handled("Session", "bidi_stream", "OK")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code"), [(refuses, "NOT_FOUND"), (fails, "UNKNOWN"), (blocks, "OK")]
+)
+async def test_an_answer_counts_with_the_status_that_its_caller_got(behaviour, code):
+    async with serving("GetModelInfo", grpc.unary_unary_rpc_method_handler(behaviour)) as counted:
+        call = counted.unary("GetModelInfo")
+        assert (await call.code()).name == code
+
+        assert await counted.handled("GetModelInfo", "unary", code)
+
+
+async def test_a_method_that_writes_for_itself_is_counted():
+    async with serving("Generate", grpc.unary_stream_rpc_method_handler(writes)) as counted:
+        assert [message async for message in counted.serves("Generate")] == [b"x"] * 3
+
+        assert await counted.handled("Generate", "server_stream", "OK")
+
+
+async def test_a_caller_that_leaves_cancels():
+    begun = asyncio.Event()
+
+    async def begins(request, context):
+        begun.set()
+        await waits(request, context)
+
+    async with serving("Embed", grpc.unary_unary_rpc_method_handler(begins)) as counted:
+        call = counted.unary("Embed")
+        await begun.wait()
+        call.cancel()
+
+        assert await counted.handled("Embed", "unary", "CANCELLED")
+
+
+async def test_a_deadline_that_passes_is_told_from_a_caller_that_leaves():
+    async with serving("Embed", grpc.unary_unary_rpc_method_handler(waits)) as counted:
+        assert (await counted.unary("Embed", timeout=0.1).code()).name == "DEADLINE_EXCEEDED"
+
+        assert await counted.handled("Embed", "unary", "DEADLINE_EXCEEDED")
+
+
+class Refusing(grpc.aio.ServerInterceptor):
+    """Answers whatever is called, as one does that wants a key."""
+
+    async def intercept_service(self, _continuation, _details):
+        async def refuse(_requests, context):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no key")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+async def test_callers_cannot_make_up_series():
+    handler = grpc.unary_unary_rpc_method_handler(blocks)
+    async with serving("Embed", handler, Refusing()) as counted:
+        for method in ("Embed", "MadeUp1", "MadeUp2"):
+            await counted.unary(method).code()
+
+        assert await counted.handled("Embed", "unary", "UNAUTHENTICATED")
+        unknown = {"grpc_service": "unknown", "grpc_code": "UNAUTHENTICATED"}
+        assert counted.value("handled_total", "unknown", "unary", **unknown) == 2
+
+
+def test_methods_are_there_before_anybody_called():
+    registry = CollectorRegistry()
+    health = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+    CountCalls(registry, [health])
+
+    labels = {"grpc_type": "unary", "grpc_service": health, "grpc_method": "Check"}
+    assert registry.get_sample_value("grpc_server_started_total", labels) == 0
