@@ -33,6 +33,8 @@ _TYPES = {
     (True, False): "client_stream",
     (True, True): "bidi_stream",
 }
+# A caller whose deadline passes may hang up before the same moment has come here.
+_EARLY_SECONDS = 0.1
 # What a server has no method for, so that callers cannot make up series.
 _UNKNOWN = ("unary", "unknown", "unknown")
 
@@ -94,7 +96,7 @@ class CountCalls(grpc.aio.ServerInterceptor):
     def _counted(
         self, handler: grpc.RpcMethodHandler[Any, Any], method: tuple[str, str, str]
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        kinds = {
+        kinds: dict[tuple[bool, bool], tuple[Any, Any]] = {
             (False, False): (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
             (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
             (True, False): (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
@@ -159,7 +161,8 @@ def _code(context: Any, error: BaseException | None) -> str:
     if error is None:
         return grpc.StatusCode.OK.name
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
-        late = context is not None and context.time_remaining() == 0
+        left = None if context is None else context.time_remaining()
+        late = left is not None and left < _EARLY_SECONDS
         return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name
     return grpc.StatusCode.UNKNOWN.name
 

@@ -128,7 +128,7 @@ async def test_a_caller_that_leaves_cancels():
         await waits(request, context)
 
     async with serving("Embed", grpc.unary_unary_rpc_method_handler(begins)) as counted:
-        call = counted.unary("Embed")
+        call = counted.unary("Embed", timeout=60)
         await begun.wait()
         call.cancel()
 
@@ -137,7 +137,7 @@ async def test_a_caller_that_leaves_cancels():
 
 async def test_a_deadline_that_passes_is_told_from_a_caller_that_leaves():
     async with serving("Embed", grpc.unary_unary_rpc_method_handler(waits)) as counted:
-        assert (await counted.unary("Embed", timeout=0.1).code()).name == "DEADLINE_EXCEEDED"
+        assert (await counted.unary("Embed", timeout=0.3).code()).name == "DEADLINE_EXCEEDED"
 
         assert await counted.handled("Embed", "unary", "DEADLINE_EXCEEDED")
 
