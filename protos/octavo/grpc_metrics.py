@@ -105,11 +105,12 @@ class CountCalls(grpc.aio.ServerInterceptor):
         behaviour, made_by = kinds[
             bool(handler.request_streaming), bool(handler.response_streaming)
         ]
-        return made_by(
+        counted: grpc.RpcMethodHandler[Any, Any] = made_by(
             self._watching(behaviour, method),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+        return counted
 
     def _watching(self, behaviour: Callable[..., Any], method: tuple[str, str, str]) -> Any:
         """The same, and the same kind of function: grpc.aio calls each kind its own way."""
