@@ -9,6 +9,8 @@ import { Plot } from "./plot.js";
 const POLL_SECONDS = 1;
 const TIMEOUT_SECONDS = 5;
 
+// Of a scale, which has round values.
+const roundDuration = (seconds) => (seconds < 1 ? duration(seconds) : `${Math.round(seconds)} s`);
 const tokensPerSecond = (value) => `${number(value)}/s`;
 
 // Each tile: its label, the values that are plotted, and the words for the others.
@@ -19,7 +21,7 @@ const TILES = [
   { label: "Preemptions", names: ["preempted"], value: "preemptions", format: number, unit: "since the start", more: (v) => `${number(v.recentPreemptions)} in 3 minutes` },
   { label: "Generated", names: ["generated"], format: number, unit: "tokens/s", floor: 10, more: (v, peak) => `at most ${number(peak)}` },
   { label: "Prompts", names: ["prompt"], format: number, unit: "tokens/s", floor: 10, more: (v, peak) => `at most ${number(peak)}` },
-  { label: "First token", names: ["firstToken", "firstTokenSlow"], format: duration, unit: "median of a minute", floor: 0.01, more: (v) => `95 % within ${duration(v.firstTokenSlow)}` },
+  { label: "First token", names: ["firstToken", "firstTokenSlow"], format: duration, scaleFormat: roundDuration, unit: "median of a minute", floor: 0.01, more: (v) => `95 % within ${duration(v.firstTokenSlow)}` },
   { label: "Prefix cache hits", names: ["hits"], format: percent, top: 1, unit: "of prompt tokens", more: () => "in the last minute" },
 ];
 

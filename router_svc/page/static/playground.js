@@ -100,6 +100,7 @@ export class Playground {
     if (tools) {
       byId("tools").value = JSON.stringify(TOOLS, null, 2);
       byId("tool_choice").value = "required";
+      byId("one_call").checked = true;
     }
     if (schema) {
       byId("schema").value = JSON.stringify(SCHEMA, null, 2);
@@ -143,7 +144,9 @@ export class Playground {
   showCode() {
     if (!byId("code").open) return;
     const { body } = readSettings(this._form);
-    const request = { ...body, messages: this._messages(this._draft.value.trim()), stream: true };
+    const messages = this._messages(this._draft.value.trim());
+    while (messages.at(-1)?.role === "assistant") messages.pop(); // nothing new yet: what was asked last
+    const request = { ...body, messages, stream: true };
     const needsKey = this._api.key !== "";
     byId("curl").textContent = curl(this._api.url(ROUTE), request, needsKey);
     byId("python").textContent = python(this._api.url("v1"), request, needsKey);

@@ -15,8 +15,8 @@ function shape(name, attributes) {
 
 /** Lines over time. `names` are of values in the history, the first is filled; `top` fixes the scale. */
 export class Plot {
-  constructor({ label, names, span, format, top = 0, floor = 1 }) {
-    Object.assign(this, { _label: label, _names: names, _span: span, _format: format, _top: top, _floor: floor });
+  constructor({ label, names, span, format, scaleFormat = format, top = 0, floor = 1 }) {
+    Object.assign(this, { _label: label, _names: names, _span: span, _format: format, _round: scaleFormat, _top: top, _floor: floor });
     this._area = shape("path", { class: "area" });
     this._lines = names.map((_, index) => shape("path", { class: `line line-${index}` }));
     this._svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
@@ -42,7 +42,7 @@ export class Plot {
       const closed = runs.map((run, at) => `${line[at]}V${HEIGHT}H${x(run[0].t)}Z`);
       this._area.setAttribute("d", closed.map((path, at) => path.replace("V", `L${x(runs[at].at(-1).t)} ${HEIGHT}V`)).join(""));
     });
-    this._scale.textContent = this._format(top);
+    this._scale.textContent = this._round(top);
     const said = known.length ? `at most ${this._format(most)}` : "no values";
     this._svg.setAttribute("aria-label", `${this._label}, last ${Math.round(this._span / 60)} minutes: ${said}`);
   }

@@ -11,6 +11,7 @@ class Problem extends Error {}
 const READERS = {
   text: (text) => text,
   flag: () => true,
+  never: () => false,
   // What is no number goes as it is: the server's error names the field and its limits.
   number: (text) => (Number.isFinite(Number(text)) ? Number(text) : text),
   lines: (text) => text.split("\n").filter((line) => line).map((line) => line.replaceAll("\\n", "\n")),
@@ -50,7 +51,10 @@ export function readSettings(form) {
   }
   if (format === "json_object") body.response_format = { type: "json_object" };
   if (!body.logprobs) delete body.top_logprobs;
-  if (!body.tools) delete body.tool_choice;
+  if (!body.tools) {
+    delete body.tool_choice;
+    delete body.parallel_tool_calls;
+  }
   return { body, problems };
 }
 

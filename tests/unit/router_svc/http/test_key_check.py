@@ -27,6 +27,7 @@ from router_svc.fleet.fleet import Fleet
 from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 from router_svc.http.cors import CorsRules
+from router_svc.page.files import Page
 from router_svc.served_model import ServedModel
 from router_svc.server import Router, RouterConfig
 
@@ -35,6 +36,7 @@ KEY = {"authorization": "Bearer sk-good"}
 CHAT = "/v1/chat/completions"
 BODY = {"messages": [{"role": "user", "content": "a"}]}
 PAGE = "https://app.example"
+WEB_PAGE = Page.load()
 
 
 def keyring() -> KeyRing:
@@ -42,11 +44,11 @@ def keyring() -> KeyRing:
     return KeyRing(["sk-good"])
 
 
-@pytest_asyncio.fixture
-async def whole_app() -> AsyncIterator[Starlette]:
+@pytest_asyncio.fixture(params=[None, WEB_PAGE], ids=["without the page", "with the page"])
+async def whole_app(request: pytest.FixtureRequest) -> AsyncIterator[Starlette]:
     """The application that the router serves, with every service and every route for operators."""
-    edge = Edge(keyring())
-    config = RouterConfig("127.0.0.1", 0, 0, 1 << 20, 1.0, edge)
+    edge = Edge(keyring(), PROBES | request.param.paths if request.param else PROBES)
+    config = RouterConfig("127.0.0.1", 0, 0, 1 << 20, 1.0, edge, page=request.param)
     # No call gets as far as the model's text.
     model = ServedModel(Fleet(""), None, None, None)  # type: ignore[arg-type] -- see above
     router = Router(config, [model])
@@ -55,11 +57,17 @@ async def whole_app() -> AsyncIterator[Starlette]:
     await router.close()
 
 
-async def test_no_route_answers_without_a_key_but_the_probes(whole_app: Starlette) -> None:
+async def test_no_route_answers_without_a_key_but_the_probes_and_the_pages_files(
+    whole_app: Starlette,
+) -> None:
     paths = [route.path for route in whole_app.routes if isinstance(route, Route)]
-    asked = [path.replace("{model:path}", "m") for path in paths]
+    asked = [path.replace("{model:path}", "m").replace("{name}", "nope.js") for path in paths]
+    files = WEB_PAGE.paths if "/" in paths else set()
     asked += [
-        "/",
+        *WEB_PAGE.paths,
+        "/page",
+        "/page/",
+        "/page/%2e%2e/metrics",
         "/nope",
         "/docs",
         "/health/",
@@ -74,9 +82,12 @@ async def test_no_route_answers_without_a_key_but_the_probes(whole_app: Starlett
     async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
         for path in asked:
             for method in METHODS:
-                response = await client.request(method, path)
+                # Whole, as "//health" alone would be another host.
+                response = await client.request(method, f"http://octavo{path}")
                 if path in PROBES and method in ("GET", "HEAD"):
                     assert response.status_code in (200, 503), (method, path)
+                elif path in files and method in ("GET", "HEAD"):
+                    assert response.status_code == 200, (method, path)
                 else:
                     assert response.status_code == 401, (method, path)
                     assert response.headers["www-authenticate"] == "Bearer"
