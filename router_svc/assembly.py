@@ -11,6 +11,7 @@ from octavo.tls import ServerTls, TlsError
 
 from router_svc.edge import Edge
 from router_svc.engines.dialer import Dialer
+from router_svc.engines.pace import Pace
 from router_svc.fleet.directory import Directory
 from router_svc.fleet.fleet import Fleet
 from router_svc.output_formats import OutputFormats
@@ -62,8 +63,10 @@ async def start_router(
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     stack.push_async_callback(asyncio.to_thread, telemetry.close)
+    pace = Pace()
     models = [
-        await asyncio.to_thread(_load_model, path, params, dialer, on_ready) for path in paths
+        await asyncio.to_thread(_load_model, path, params, dialer, pace, on_ready)
+        for path in paths
     ]
     config = RouterConfig(
         host=params["host"],
@@ -103,6 +106,7 @@ def _load_model(
     path: Path,
     params: Mapping[str, Any],
     dialer: Dialer,
+    pace: Pace,
     on_ready: Callable[[str, EngineInfo], None],
 ) -> ServedModel:
     """The text side of a model, over a fleet that has no engines yet."""
@@ -121,6 +125,7 @@ def _load_model(
         policy=params["routing_policy"],
         move_on_drain=params["engine_drain"] == "move",
         dialer=dialer,
+        pace=pace,
         on_ready=on_ready,
     )
     return ServedModel(fleet, tokenizer, template, formats)

@@ -23,12 +23,13 @@ from router_svc.engines.dialer import Dialer, explain_failure
 from router_svc.engines.encoder_calls import EncoderCalls
 from router_svc.engines.info import EngineInfo, EngineLoad
 from router_svc.engines.messages import (
-    to_deltas,
     to_error,
     to_event,
     to_generate_request,
     to_prompt_logprobs,
+    token_runs,
 )
+from router_svc.engines.pace import Pace
 from router_svc.engines.request_stream import RequestStream
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import EngineDelta
@@ -70,7 +71,8 @@ class EngineChannel:
 
     An engine whose model has another tokeniser than `tokenizer_sha256` is never ready: its tokens
     would mean other text. Nor is one that `check` refuses by EngineMismatchError. `on_load` is
-    called with each load that the engine tells; `follow` runs over each connection.
+    called with each load that the engine tells; `follow` runs over each connection. One `pace` is
+    for all engines of a process.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class EngineChannel:
         tokenizer_sha256: str,
         *,
         dialer: Dialer | None = None,
+        pace: Pace | None = None,
         check: Callable[[EngineInfo], None] | None = None,
         on_ready: Callable[[EngineInfo], None] | None = None,
         on_load: Callable[[], None] | None = None,
@@ -86,6 +89,7 @@ class EngineChannel:
     ) -> None:
         self.target = target
         self._dialer = dialer or Dialer()
+        self._pace = pace or Pace()
         self._complaint: str | None = None  # what was last logged of why there is no connection
         self.load = EngineLoad()
         self._silent_ticks = 0  # since the engine was last heard
@@ -348,10 +352,13 @@ class EngineChannel:
                 self._on_load()
 
     def _dispatch_runs(self, runs: pb.TokenRuns) -> None:
-        for stream_id, delta in to_deltas(runs):
+        told = set()
+        for stream_id, choice, first_position, token_ids in token_runs(runs):
             stream = self._streams.get(stream_id)
             if stream is not None:
-                stream.push(delta)
+                stream.push_tokens(choice, first_position, token_ids)
+                told.add(stream)
+        self._pace.wake(told)
 
     def _dispatch(self, event: pb.SessionEvent) -> None:
         stream = self._streams.get(event.stream_id)

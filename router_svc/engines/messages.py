@@ -140,15 +140,18 @@ def to_error(failure: pb.Failure) -> ApiError:
     )
 
 
-def to_deltas(runs: pb.TokenRuns) -> Iterator[tuple[int, EngineDelta]]:
-    """The stream id and the tokens of each run. Raises ValueError if the fields do not match."""
+def token_runs(runs: pb.TokenRuns) -> Iterator[tuple[int, int, int, list[int]]]:
+    """Stream id, choice, first position and token ids of each run.
+
+    Raises ValueError if the fields do not match.
+    """
     token_ids = list(runs.token_ids)
     end = 0
     for stream_id, choice, first_position, num_tokens in zip(
         runs.stream_ids, runs.choices, runs.first_positions, runs.num_tokens, strict=True
     ):
         start, end = end, end + num_tokens
-        yield stream_id, EngineDelta(choice, first_position, token_ids[start:end], ())
+        yield stream_id, choice, first_position, token_ids[start:end]
     if end != len(token_ids):
         raise ValueError(f"token runs have {end} tokens, but {len(token_ids)} came")
 

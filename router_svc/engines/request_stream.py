@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 _MAX_BACKLOG_TOKENS = 65_536
+_MAX_RUN_TOKENS = 256  # a longer one would keep the event loop from others
 
 
 class RequestStream:
@@ -25,41 +26,68 @@ class RequestStream:
         self.num_unfinished = n
         self._on_cancel = on_cancel
         self._events: deque[EngineEvent] = deque()
+        self._last_ids: list[int] = []
+        self._last_run = EngineDelta(0, 0, self._last_ids, ())
         self._backlog_tokens = 0
         self._error: ApiError | None = None
         self._reader: asyncio.Future[None] | None = None  # of what waits for the next event
 
     def push(self, event: EngineEvent) -> None:
-        """Adds an event; cancels the request if its reader is too far behind."""
+        """Adds an event and wakes the reader; cancels the request if that is too far behind."""
         if self._error is not None:
             return
         if isinstance(event, EngineFinish):
             self.num_unfinished -= 1
         elif isinstance(event, EngineDelta):
-            self._backlog_tokens += len(event.token_ids)
-            if self._backlog_tokens > _MAX_BACKLOG_TOKENS:
-                self._on_cancel(None)
-                self.fail(
-                    ApiError(
-                        ErrorKind.RATE_LIMITED,
-                        f"the answer was not read: {self._backlog_tokens} tokens are waiting",
-                    )
-                )
-                return
+            self._count(len(event.token_ids))
         self._events.append(event)
-        self._wake()
+        self.wake()
+
+    def push_tokens(self, choice: int, first_position: int, token_ids: list[int]) -> None:
+        """Adds tokens without log-probabilities, for a reader that `wake` is to wake.
+
+        They join those that the reader has not taken yet, so that it gets one delta for them.
+        """
+        if self._error is not None:
+            return
+        self._count(len(token_ids))
+        last = self._last_run
+        if (
+            self._events
+            and self._events[-1] is last
+            and last.choice == choice
+            and last.first_position + len(self._last_ids) == first_position
+            and len(self._last_ids) < _MAX_RUN_TOKENS
+        ):
+            self._last_ids += token_ids
+            return
+        self._last_ids = token_ids
+        self._last_run = EngineDelta(choice, first_position, token_ids, ())
+        self._events.append(self._last_run)
+
+    def _count(self, num_tokens: int) -> None:
+        self._backlog_tokens += num_tokens
+        if self._backlog_tokens > _MAX_BACKLOG_TOKENS:
+            self._on_cancel(None)
+            self.fail(
+                ApiError(
+                    ErrorKind.RATE_LIMITED,
+                    f"the answer was not read: {self._backlog_tokens} tokens are waiting",
+                )
+            )
 
     def fail(self, error: ApiError) -> None:
         """Ends the stream with an error once the events before it have been read."""
         if self._error is None:
             self._error = error
-            self._wake()
+            self.wake()
 
     def cancel(self, choice: int | None = None) -> None:
         """Aborts one choice, or the whole request."""
         self._on_cancel(choice)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Has the reader look for events."""
         # A bare future: this runs for each token, and an asyncio.Event takes three times as long.
         reader, self._reader = self._reader, None
         if reader is not None and not reader.done():

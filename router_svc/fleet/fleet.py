@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from router_svc.engines.channel import EngineChannel, EngineMismatchError
+from router_svc.engines.pace import Pace
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.circuit import RetryBudget
 from router_svc.fleet.failover import FailoverStream
@@ -49,11 +50,13 @@ class Fleet:
         policy: str = "prefix_aware",
         move_on_drain: bool = True,
         dialer: Dialer | None = None,
+        pace: Pace | None = None,
         on_ready: Callable[[str, EngineInfo], None] | None = None,
     ) -> None:
         self._tokenizer_sha256 = tokenizer_sha256
         self.policy = policy
         self._dialer = dialer
+        self._pace = pace or Pace()
         self._wants_prefixes = asyncio.Event()
         self._on_ready = on_ready
         self._members: dict[str, Member] = {}
@@ -96,6 +99,7 @@ class Fleet:
             target,
             self._tokenizer_sha256,
             dialer=self._dialer,
+            pace=self._pace,
             check=self._check,
             on_ready=lambda info: self._say_ready(target, info),
             on_load=lambda: self._move_from(member),
