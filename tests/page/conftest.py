@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,10 +103,3 @@ def open_tab(browser: Browser) -> Iterator[OpenTab]:
 def _note(tab: Tab, kind: str, text: str) -> None:
     if kind in ("error", "warning") and not (tab.expects_refusals and text.startswith(REFUSED)):
         tab.complaints.append(text)
-
-
-@pytest.fixture(scope="session")
-def image_dir() -> Path | None:
-    """Where screenshots for the documentation go, if they are wanted: see docs/page.md."""
-    wanted = os.environ.get("OCTAVO_PAGE_IMAGES")
-    return Path(wanted) if wanted else None
