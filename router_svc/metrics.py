@@ -28,6 +28,7 @@ Summing = Callable[[], Awaitable[Iterable[Metric]]]
 
 _DURATIONS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _ROUTING = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
+_CREATED = "_created"
 _MAX_TENANTS = 200  # that have labels of their own
 
 
@@ -149,7 +150,9 @@ def merged_exposition(own: Iterable[Metric], engines: Iterable[bytes]) -> bytes:
     families: dict[str, Metric] = {family.name: family for family in own}
     for text in engines:
         for family in text_string_to_metric_families(text.decode()):
-            if known := families.get(family.name):
+            # In the text format the times of creation are a family of their own; here they are not.
+            created_of = family.name.removesuffix(_CREATED)
+            if known := families.get(family.name) or families.get(created_of):
                 known.samples.extend(family.samples)
             else:
                 families[family.name] = family

@@ -6,11 +6,13 @@ import asyncio
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.metric_names import ROOT, asked_for, described, families, readers, shown
 from tests.support.scrape import by_label
 from tests.support.server import RunningServer
 
@@ -20,6 +22,7 @@ GAUGES = {
     "vllm:kv_cache_usage_perc",
     "vllm:gpu_cache_usage_perc",
     "vllm:cache_config_info",
+    "vllm:lora_requests_info",
 }
 COUNTERS = {
     "vllm:prompt_tokens_total",
@@ -66,6 +69,12 @@ def served(server: RunningServer) -> RunningServer:
     return server
 
 
+@pytest.fixture(scope="module")
+def exposition(served: RunningServer) -> str:
+    """All that is shown."""
+    return _scrape(served)
+
+
 def _scrape(server: RunningServer) -> str:
     return httpx.get(f"{server.url}/metrics").raise_for_status().text
 
@@ -108,6 +117,34 @@ def test_every_metric_is_there_with_its_labels(served: RunningServer) -> None:
     (cache,) = [s.labels for s in samples if s.name == "vllm:cache_config_info"]
     assert cache["block_size"] == "16"
     assert int(cache["num_gpu_blocks"]) > 0
+
+
+@pytest.mark.parametrize("reader", readers(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_the_chart_and_the_docs_ask_for_is_there(exposition: str, reader: Path) -> None:
+    assert asked_for(reader.read_text()) <= shown(exposition)
+
+
+def test_what_asks_for_metrics_is_among_what_is_read() -> None:
+    asking = {str(path.relative_to(ROOT)) for path in readers() if asked_for(path.read_text())}
+
+    assert asking >= {
+        "docs/metrics.md",
+        "helm/files/octavo-dashboard.json",
+        "helm/templates/monitoring.yaml",
+        "helm/templates/scaling.yaml",
+    }
+
+
+def test_the_docs_describe_each_metric_with_its_type_and_labels(exposition: str) -> None:
+    known = families(exposition)
+    told = described()
+
+    assert set(told) == set(known)
+    for name, family in known.items():
+        assert told[name].kind == family.type, name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        of_engines = {"model_name", "engine"} if name.startswith("grpc_server_") else set()
+        assert labels - of_engines == told[name].labels or not family.samples, name
 
 
 def test_every_family_is_described_once(served: RunningServer) -> None:

@@ -26,6 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.helm.chart import ChartTool, Object, Rendered, value_sets
 from tests.helm.test_chart import environment
 from tests.support.certificates import Authority, Identity
+from tests.support.metric_names import asked_for, families, shown
 from tests.support.server import free_port
 
 SETS = value_sets()
@@ -163,17 +164,14 @@ def test_defaults_come_up_and_answer(chart: ChartTool, node: Node) -> None:
         assert answer.json()["model"] == "smollm2"
         metrics = httpx.get(f"http://127.0.0.1:{node.port('http')}/metrics").text
 
-    shown = sample_names(metrics)
     for values in SETS.values():
-        assert named_metrics(chart.render(values)) <= shown
-    is_engines = re.compile(
-        chart.render(SETS["keda"]).only("ScrapeConfig")["spec"]["metricRelabelings"][0]["regex"]
-    )
-    own = {name for name in shown if name.startswith("octavo_router_")}
-    engines = {name for name in shown if is_engines.fullmatch(name)}
-    assert own
-    assert not own & engines
-    assert {name for name in shown if name.startswith(("vllm:", "octavo_"))} - own == engines
+        assert named_metrics(chart.render(values)) <= shown(metrics)
+    relabeling = chart.render(SETS["keda"]).only("ScrapeConfig")["spec"]["metricRelabelings"][0]
+    for sample in (each for family in families(metrics).values() for each in family.samples):
+        values = {**sample.labels, "__name__": sample.name}
+        joined = ";".join(values.get(label, "") for label in relabeling["sourceLabels"])
+        is_engines = "model_name" in values and not sample.name.startswith("octavo_router_")
+        assert bool(re.fullmatch(relabeling["regex"], joined)) == is_engines, sample
 
 
 def test_keys_and_tls_come_up_and_answer(chart: ChartTool, node: Node, tmp_path: Path) -> None:
@@ -262,12 +260,6 @@ def mount_tls(directory: Path, identity: Identity, authority: Authority) -> None
     shutil.copy(authority.certfile, directory / "ca.crt")
 
 
-def sample_names(exposition: str) -> set[str]:
-    """Names of all samples, and of counters whose labels have not occurred yet."""
-    lines = [line.removeprefix("# TYPE ") for line in exposition.splitlines()]
-    return {re.split(r"[{ ]", line, maxsplit=1)[0] for line in lines if not line.startswith("#")}
-
-
 def named_metrics(rendered: Rendered) -> set[str]:
     """Metrics that alerts, scalers and the dashboard ask for; prometheus-adapter has : as _."""
     asking: list[Any] = [
@@ -280,5 +272,4 @@ def named_metrics(rendered: Rendered) -> set[str]:
         for each in rendered.objects
         if each["kind"] == "ConfigMap" and "octavo.json" in each["data"]
     ]
-    text = json.dumps(asking).replace("vllm_", "vllm:")
-    return set(re.findall(r"\b(?:vllm:|octavo_)\w+", text))
+    return asked_for(json.dumps(asking).replace("vllm_", "vllm:"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.metrics import RouterMetrics, merged_exposition
@@ -28,6 +29,20 @@ def test_each_family_is_declared_once_for_all_engines() -> None:
     assert text.count("# TYPE vllm:num_requests_running gauge") == 1
     assert 'vllm:generation_tokens_total{engine="0",model_name="m"} 7.0' in text
     assert 'vllm:generation_tokens_total{engine="1",model_name="m"} 7.0' in text
+
+
+def test_a_family_of_router_and_engines_is_declared_once_with_its_times_of_creation() -> None:
+    engine = CollectorRegistry()
+    Counter("octavo_router_retried", "Text.", ["engine"], registry=engine).labels("0").inc()
+    own = CollectorRegistry()
+    Counter("octavo_router_retried", "Text.", registry=own).inc()
+
+    text = merged_exposition(own.collect(), [generate_latest(engine)]).decode()
+
+    assert text.count("# TYPE octavo_router_retried_total counter") == 1
+    assert text.count("# TYPE octavo_router_retried_created gauge") == 1
+    assert 'octavo_router_retried_total{engine="0"} 1.0' in text
+    assert "octavo_router_retried_total 1.0" in text
 
 
 @pytest.mark.parametrize(
