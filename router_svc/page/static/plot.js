@@ -19,7 +19,7 @@ export class Plot {
     Object.assign(this, { _label: label, _names: names, _span: span, _format: format, _round: scaleFormat, _top: top, _floor: floor });
     this._area = shape("path", { class: "area" });
     this._lines = names.map((_, index) => shape("path", { class: `line line-${index}` }));
-    this._svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
+    this._svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
     const grid = shape("path", { class: "grid", d: `M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 0.5}H${WIDTH}` });
     this._svg.append(grid, this._area, ...this._lines);
     this._scale = el("span", {});
