@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from router_svc.engines.info import EngineInfo
     from router_svc.fleet.discovery import Source
     from router_svc.metrics import Summing
+
+log = logging.getLogger(__name__)
 
 _REPLACEMENT_SECONDS = 10.0  # for a worker that takes a dead one's place to reach an engine
 
@@ -65,8 +68,7 @@ async def start_router(
     stack.push_async_callback(asyncio.to_thread, telemetry.close)
     pace = Pace()
     models = [
-        await asyncio.to_thread(_load_model, path, params, dialer, pace, on_ready)
-        for path in paths
+        await asyncio.to_thread(_load_model, path, params, dialer, pace, on_ready) for path in paths
     ]
     config = RouterConfig(
         host=params["host"],
@@ -155,4 +157,12 @@ def say_ready(info: EngineInfo, params: Mapping[str, Any], seconds: float) -> No
         "Try it:",
         f"  curl {http}{route}{key} -H 'Content-Type: application/json' -d '{body}'",
     ]
-    click.echo("\n".join(lines), err=True)
+    say("\n".join(lines), params)
+
+
+def say(text: str, params: Mapping[str, Any]) -> None:
+    """Tells the user something on stderr: as it is, or its first line among others of JSON."""
+    if params["log_format"] == "json":
+        log.info(text.partition("\n")[0])
+    else:
+        click.echo(text, err=True)

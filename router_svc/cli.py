@@ -23,7 +23,7 @@ from octavo.flags import (
 )
 from octavo.logs import start_logging
 
-from router_svc.assembly import say_ready, start_router
+from router_svc.assembly import say, say_ready, start_router
 from router_svc.bench.command import bench
 from router_svc.flags import engine_tls_options, router_options
 from router_svc.fleet.discovery import TargetError, parse_source
@@ -178,13 +178,13 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
         await asyncio.wait((running, lost), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             lost.cancel()
-            return _exit_code(running)
+            return _exit_code(running, params)
         front.stop()
         await running
         try:
             await lost
         except EngineExitedError as error:
-            click.echo(f"octavo: {error}", err=True)
+            say(f"octavo: {error}", params)
             return error.exit_code or 1
     return 0
 
@@ -200,11 +200,11 @@ async def _route(paths: Sequence[Path], targets: Sequence[str], params: dict[str
                 say_ready(info, params, time.monotonic() - started)
             waiting = False
 
-        click.echo("Waiting for an engine …", err=True)
+        say("Waiting for an engine …", params)
         front = await _front(stack, paths, targets, params, on_ready)
         running = asyncio.create_task(front.run())
         await asyncio.wait((running,))
-        return _exit_code(running)
+        return _exit_code(running, params)
 
 
 async def _front(
@@ -227,10 +227,10 @@ async def _front(
     return supervisor
 
 
-def _exit_code(ended: asyncio.Task[None]) -> int:
+def _exit_code(ended: asyncio.Task[None], params: Mapping[str, Any]) -> int:
     try:
         ended.result()
     except WorkerExitedError as error:
-        click.echo(f"octavo: {error}", err=True)
+        say(f"octavo: {error}", params)
         return error.exit_code or 1
     return 0
