@@ -10,13 +10,14 @@ BENCH_ARGS ?=
 QUALITY_ARGS ?=
 FUZZ_ARGS ?=
 CHAOS_ARGS ?=
+RECORD_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router dashboard system-deps clean
+.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router dashboard record-metrics system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -72,6 +73,9 @@ bench-router: $(VENV)/.serve ## CPU time of the router for each token (docs/benc
 
 dashboard: $(VENV)/.test ## Write the Grafana dashboard that the chart installs.
 	$(BIN)/python -m helm.dashboard
+
+record-metrics: $(VENV)/.test ## Record what /metrics shows when a server is overloaded, frozen, …, for the alerts' tests.
+	PYTHONPATH=protos:. $(BIN)/python -m tests.helm.record_metrics $(RECORD_ARGS)
 
 # RUNLEVEL=1: services that come along are not started.
 APT := RUNLEVEL=1 apt-get install -y -qq --no-install-recommends
