@@ -18,10 +18,15 @@ from kernels.reference.linear import DenseLinear, Linear, matrix_bytes, pack, pa
 from kernels.reference.rms_norm import norm_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from kernels.backend import OnProgress, WeightSource
     from kernels.spec import DecoderSpec
+
+    MakeLinear: TypeAlias = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +109,20 @@ class _Reader:
     """Takes weights from a source, checked and rounded, and reports how far it is."""
 
     def __init__(
-        self, spec: DecoderSpec, source: WeightSource, dtype: torch.dtype, on_progress: OnProgress
+        self,
+        spec: DecoderSpec,
+        source: WeightSource,
+        dtype: torch.dtype,
+        on_progress: OnProgress,
+        device: torch.device,
+        make_linear: MakeLinear,
     ) -> None:
         self._shapes = spec.weight_shapes()
         self._source = source
         self._dtype = dtype
         self._on_progress = on_progress
+        self._device = device
+        self._make_linear = make_linear
         self._bytes_done = 0
 
     def read(self, name: str) -> torch.Tensor:
@@ -120,7 +133,7 @@ class _Reader:
             raise ValueError(
                 f"weight {name} has shape {list(stored.shape)}, the model needs {list(expected)}"
             )
-        weight = torch.from_numpy(stored.to_float32()).to(self._dtype)
+        weight = torch.from_numpy(stored.to_float32()).to(self._dtype).to(self._device)
         # One sum is cheap; it can overflow by itself, so that only a full look condemns a weight.
         if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
             kind = str(self._dtype).removeprefix("torch.")
@@ -136,7 +149,8 @@ class _Reader:
     def stacked(self, names: Sequence[str]) -> torch.Tensor:
         """Weights of equal width one upon the other, each dropped once it is copied."""
         rows = sum(self._shapes[name][0] for name in names)
-        out = torch.empty(rows, *self._shapes[names[0]][1:], dtype=self._dtype)
+        width = self._shapes[names[0]][1:]
+        out = torch.empty(rows, *width, dtype=self._dtype, device=self._device)
         start = 0
         for name in names:
             stop = start + self._shapes[name][0]
@@ -147,21 +161,32 @@ class _Reader:
     def linear(self, names: Sequence[str], *, bias: bool) -> Linear:
         """Matrices stacked along their outputs, with their biases if there are any."""
         weight = self.read(names[0]) if len(names) == 1 else self.stacked(names)
-        return pack(weight, self.stacked([f"{name}_bias" for name in names]) if bias else None)
+        return self.made(weight, self.stacked([f"{name}_bias" for name in names]) if bias else None)
+
+    def made(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+        """A matrix as the back end multiplies with it."""
+        return self._make_linear(weight, bias)
 
 
 def load_weights(
-    spec: DecoderSpec, source: WeightSource, dtype: torch.dtype, on_progress: OnProgress
+    spec: DecoderSpec,
+    source: WeightSource,
+    dtype: torch.dtype,
+    on_progress: OnProgress,
+    *,
+    device: torch.device = _CPU,
+    make_linear: MakeLinear = pack,
 ) -> DecoderWeights:
-    """Reads every weight of `spec.weight_shapes()` once and packs it.
+    """Reads every weight of `spec.weight_shapes()` once, brings it to the device and packs it.
 
-    Raises ValueError that names the weight if its shape is not the spec's or a value is not finite.
+    `make_linear` makes of a matrix and its bias, if any, what the back end multiplies with. Raises
+    ValueError that names the weight if its shape is not the spec's or a value is not finite.
     """
-    reader = _Reader(spec, source, dtype, on_progress)
+    reader = _Reader(spec, source, dtype, on_progress, device, make_linear)
     embed = reader.read("embed")
     layers = tuple(_load_layer(spec, reader, f"layers.{i}.") for i in range(spec.num_layers))
     final_norm = reader.norm("final_norm", spec.norm_offset)
-    head = pack(embed) if spec.tied_head else reader.linear(["lm_head"], bias=False)
+    head = reader.made(embed) if spec.tied_head else reader.linear(["lm_head"], bias=False)
     return DecoderWeights(embed, layers, final_norm, head)
 
 
