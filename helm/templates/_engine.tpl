@@ -67,6 +67,7 @@ spec:
         - {name: NNODES, value: {{ $engine.groupSize | quote }}}
         - {name: NODE_RANK, value: $(LWS_WORKER_INDEX)}
         {{- end }}
+        {{- include "octavo.tracingEnv" $root | nindent 8 }}
         {{- with $engine.env }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- if not .worker }}
       ports:

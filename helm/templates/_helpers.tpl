@@ -182,6 +182,13 @@ topologySpreadConstraints:
 - {name: PIP_NO_INDEX, value: "1"}
 {{- end }}
 
+{{/* What routers and engines have in common of it; OTEL_ variables go to their env. */}}
+{{- define "octavo.tracingEnv" -}}
+{{- with .Values.tracing.endpoint }}
+- {name: OCTAVO_OTLP_TRACES_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{- end }}
+
 {{/* Flags of whoever answers clients, as variables. */}}
 {{- define "octavo.frontEnv" -}}
 - {name: OCTAVO_HOST, value: 0.0.0.0}

@@ -213,6 +213,26 @@ def test_engines_metrics_are_taken_once_however_many_routers_there_are(chart: Ch
     )
 
 
+def test_router_and_engines_send_traces_to_one_collector_which_they_may_reach(
+    chart: ChartTool,
+) -> None:
+    values = value_sets()["tracing"]
+    rendered = chart.render(values)
+
+    for name in ("router", "engine"):
+        variables = {each["name"]: each.get("value") for each in rendered.container(name)["env"]}
+        assert variables["OCTAVO_OTLP_TRACES_ENDPOINT"] == values["tracing"]["endpoint"]
+    for name in ("octavo-router", "octavo-engine"):
+        policy = rendered.only("NetworkPolicy", name)
+        assert policy["spec"]["egress"][-1] == values["networkPolicy"]["egress"][0]
+    untraced = chart.render({**values, "tracing": {}})
+    assert "OCTAVO_OTLP_TRACES_ENDPOINT" not in str(untraced.objects)
+    assert (
+        values["networkPolicy"]["egress"][0]
+        not in (untraced.only("NetworkPolicy", "octavo-engine")["spec"]["egress"])
+    )
+
+
 def test_grpc_routes_carry_every_public_service(chart: ChartTool) -> None:
     (rule,) = chart.render(SETS["gateway"]).only("GRPCRoute")["spec"]["rules"]
     routed = {match["method"]["service"] for match in rule["matches"]}

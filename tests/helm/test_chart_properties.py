@@ -107,6 +107,7 @@ VALUES = _some(
         keySecret=_some(name=NO_NAME_OR),
         rules=_some(enabled=st.booleans(), firstTokenSeconds=st.floats(0.01, 1e4), guide=TEXT),
     ),
+    tracing=_some(endpoint=st.sampled_from(["", "http://collector:4317", "https://otlp.example"])),
     dashboard=_some(
         enabled=st.booleans(),
         labels=LABELS,
