@@ -30,4 +30,4 @@
     found.push([data.trim().slice(0, 40), (high + 0.05) / (low + 0.05)]);
   }
   return found;
-}
+};

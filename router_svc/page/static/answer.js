@@ -97,7 +97,9 @@ export class Answer {
     if (kind === "text") {
       this.body.append(element);
     } else {
-      this.body.prepend(el("details", { class: "reasoning-box", open: true }, el("summary", {}, "Reasoning"), element));
+      this.body.prepend(
+        el("details", { class: "reasoning-box", open: true }, el("summary", {}, "Reasoning"), element),
+      );
     }
     return { element };
   }
@@ -123,7 +125,8 @@ export class Answer {
     for (const call of this._calls) call.args.textContent = pretty(call.value.function.arguments);
     const how = stopped ? "stopped by you" : (REASONS[this.reason] ?? this.reason) || "ended";
     this._close(how, stopped || this.reason === "length" ? "warn" : "ok");
-    if (!stopped && this.hasBegun === false) this.body.append(el("p", { class: "help" }, "The answer is empty."));
+    if (!stopped && this.hasBegun === false)
+      this.body.append(el("p", { class: "help" }, "The answer is empty."));
     const { count, perSecond } = this._measured();
     const speed = Number.isFinite(perSecond) ? `, ${number(perSecond)} tokens per second` : "";
     return `Answer ${how}: ${number(count)} tokens${speed}.`;
@@ -139,7 +142,9 @@ export class Answer {
       ["Try again after", error.retryAfter && `${error.retryAfter} s`],
       ["Request", error.requestId],
     ].filter(([, value]) => value);
-    const rows = facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("code", {}, value))));
+    const rows = facts.map(([name, value]) =>
+      el("div", {}, el("dt", {}, name), el("dd", {}, el("code", {}, value))),
+    );
     this.body.append(
       el(
         "div",
@@ -179,7 +184,9 @@ export class Answer {
       ["Prompt", `${number(usage?.prompt_tokens)} tokens${cached ? `, ${cached} cached` : ""}`, "prompt"],
       ["In all", duration((this._last - this._begin) / 1000), "total"],
     ];
-    const rows = facts.map(([name, value, key]) => el("div", {}, el("dt", {}, name), el("dd", { "data-stat": key }, value)));
+    const rows = facts.map(([name, value, key]) =>
+      el("div", {}, el("dt", {}, name), el("dd", { "data-stat": key }, value)),
+    );
     this.stats.replaceChildren(...rows);
     this.stats.title = this._id;
   }

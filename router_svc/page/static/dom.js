@@ -34,7 +34,9 @@ export async function copy(button, text) {
     label.data = "Select and copy by hand";
   }
   announce(label.data);
-  setTimeout(() => { label.data = "Copy"; }, 1500);
+  setTimeout(() => {
+    label.data = "Copy";
+  }, 1500);
 }
 
 /** A duration as people read it; seconds. */

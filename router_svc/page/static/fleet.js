@@ -28,7 +28,10 @@ const EVENTS = { retries: "octavo_router_retries_total", failovers: "octavo_rout
 
 /** The samples that are read. */
 export const WANTED = [
-  ...Object.values(GAUGES), ...Object.values(COUNTERS), ...Object.values(EVENTS), BUCKETS,
+  ...Object.values(GAUGES),
+  ...Object.values(COUNTERS),
+  ...Object.values(EVENTS),
+  BUCKETS,
   "vllm:cache_config_info",
   ...["ready", "requests_in_flight", "circuit", "info"].map((name) => ROUTER + name),
 ];
@@ -79,7 +82,8 @@ export function quantile(q, buckets) {
   let below = 0;
   let start = 0;
   for (const [bound, count] of bounds) {
-    if (count >= rank) return bound === Infinity ? start : start + ((bound - start) * (rank - below)) / (count - below);
+    if (count >= rank)
+      return bound === Infinity ? start : start + ((bound - start) * (rank - below)) / (count - below);
     below = count;
     start = bound;
   }
@@ -98,21 +102,30 @@ export class Fleet {
   update(samples, t) {
     const found = this._readEngines(samples, t);
     this._readRouter(samples, t);
-    const engines = [...this._engines.values()].sort((one, other) => one.target.localeCompare(other.target, "en", { numeric: true }));
+    const engines = [...this._engines.values()].sort((one, other) =>
+      one.target.localeCompare(other.target, "en", { numeric: true }),
+    );
     for (const engine of engines) {
       engine.values = measured(found.filter((each) => each.id === engine.id));
       push(engine.history, t, engine.values);
       this._judge(engine, t);
     }
     const total = measured(found);
-    for (const [name, metric] of Object.entries(EVENTS)) total[name] = sum(samples.get(metric).map(({ value }) => value));
+    for (const [name, metric] of Object.entries(EVENTS))
+      total[name] = sum(samples.get(metric).map(({ value }) => value));
     push(this.history, t, total);
-    return { total, engines: engines.filter((engine) => t - engine.seen <= GONE_SECONDS || !this._engines.delete(engine.target)) };
+    return {
+      total,
+      engines: engines.filter(
+        (engine) => t - engine.seen <= GONE_SECONDS || !this._engines.delete(engine.target),
+      ),
+    };
   }
 
   _readEngines(samples, t) {
     const byId = new Map();
-    const of = (id) => byId.get(id) ?? byId.set(id, { id, gauges: {}, counters: {}, buckets: new Map(), blocks: 1 }).get(id);
+    const of = (id) =>
+      byId.get(id) ?? byId.set(id, { id, gauges: {}, counters: {}, buckets: new Map(), blocks: 1 }).get(id);
     const read = (names, into) => {
       for (const [name, metric] of Object.entries(names)) {
         for (const { labels, value } of samples.get(metric)) of(labels.engine)[into][name] = value;
@@ -123,7 +136,8 @@ export class Fleet {
     for (const { labels, value } of samples.get(BUCKETS)) {
       of(labels.engine).buckets.set(labels.le === "+Inf" ? Infinity : Number(labels.le), value);
     }
-    for (const { labels } of samples.get("vllm:cache_config_info")) of(labels.engine).blocks = Number(labels.num_gpu_blocks);
+    for (const { labels } of samples.get("vllm:cache_config_info"))
+      of(labels.engine).blocks = Number(labels.num_gpu_blocks);
     for (const [id, each] of byId) {
       if (!this._counts.has(id)) this._counts.set(id, new Counts());
       each.counts = this._counts.get(id);
@@ -136,13 +150,24 @@ export class Fleet {
   _readRouter(samples, t) {
     const of = (target) => {
       if (!this._engines.has(target)) {
-        this._engines.set(target, { target, id: "", model: "", state: "", since: t, history: [], circuits: {} });
+        this._engines.set(target, {
+          target,
+          id: "",
+          model: "",
+          state: "",
+          since: t,
+          history: [],
+          circuits: {},
+        });
       }
       return this._engines.get(target);
     };
-    for (const { labels, value } of samples.get(`${ROUTER}ready`)) Object.assign(of(labels.target), { ready: value, seen: t });
-    for (const { labels, value } of samples.get(`${ROUTER}requests_in_flight`)) of(labels.target).inFlight = value;
-    for (const { labels, value } of samples.get(`${ROUTER}circuit`)) of(labels.target).circuits[labels.state] = value;
+    for (const { labels, value } of samples.get(`${ROUTER}ready`))
+      Object.assign(of(labels.target), { ready: value, seen: t });
+    for (const { labels, value } of samples.get(`${ROUTER}requests_in_flight`))
+      of(labels.target).inFlight = value;
+    for (const { labels, value } of samples.get(`${ROUTER}circuit`))
+      of(labels.target).circuits[labels.state] = value;
     for (const { labels } of samples.get(`${ROUTER}info`)) {
       Object.assign(of(labels.target), { id: labels.engine, model: labels.model_name });
     }
@@ -152,7 +177,8 @@ export class Fleet {
     const routers = sum(Object.values(engine.circuits));
     let state;
     if (engine.seen < t) state = ["down", "Gone"];
-    else if (!engine.ready) state = Number.isFinite(engine.values.running) ? ["warn", "Not ready"] : ["down", "Not reachable"];
+    else if (!engine.ready)
+      state = Number.isFinite(engine.values.running) ? ["warn", "Not ready"] : ["down", "Not reachable"];
     else if (engine.circuits.open) state = ["warn", "Circuit open"];
     else if (engine.circuits.half_open) state = ["warn", "On trial"];
     else if (engine.ready < routers) state = ["warn", `Ready for ${engine.ready} of ${routers} routers`];
@@ -169,7 +195,8 @@ function push(history, t, values) {
 
 /** The values of some engines together; NaN where there is nothing to know. */
 function measured(engines) {
-  if (!engines.length) return { running: NaN, waiting: NaN, kv: NaN, generated: NaN, prompt: NaN, preemptions: NaN };
+  if (!engines.length)
+    return { running: NaN, waiting: NaN, kv: NaN, generated: NaN, prompt: NaN, preemptions: NaN };
   const counts = engines.map((engine) => engine.counts);
   const gauge = (name) => sum(engines.map((engine) => engine.gauges[name] ?? 0));
   const increase = (name, seconds) => sum(counts.map((each) => each.increase(name, seconds) || 0));
@@ -177,7 +204,8 @@ function measured(engines) {
   const blocks = sum(engines.map((engine) => engine.blocks));
   const tokens = new Map();
   for (const each of counts) {
-    for (const [bound, count] of each.firstTokens(RECENT_SECONDS)) tokens.set(bound, (tokens.get(bound) ?? 0) + count);
+    for (const [bound, count] of each.firstTokens(RECENT_SECONDS))
+      tokens.set(bound, (tokens.get(bound) ?? 0) + count);
   }
   const queries = increase("queries", RECENT_SECONDS);
   return {

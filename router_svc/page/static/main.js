@@ -67,7 +67,11 @@ byId("key-notice-go").addEventListener("click", () => byId("key").focus());
 
 // -- theme ----------------------------------------------------------------------------------------
 
-const THEMES = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
+const THEMES = [
+  ["", "as the system"],
+  ["light", "light"],
+  ["dark", "dark"],
+];
 
 function showTheme() {
   const [, name] = THEMES.find(([value]) => value === (document.documentElement.dataset.theme ?? ""));

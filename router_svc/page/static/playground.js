@@ -223,9 +223,16 @@ export class Playground {
   _settle() {
     byId("empty").hidden = this._turns.length > 0;
     byId("clear").disabled = !this._turns.length;
-    byId("stop").hidden = !this._running;
-    byId("send").hidden = Boolean(this._running);
+    this._swap(byId("stop"), byId("send"), Boolean(this._running));
     this.showCode();
+  }
+
+  /** Shows one of two buttons in one place; the focus does not get lost with the other. */
+  _swap(one, other, isFirst) {
+    const focused = [one, other].includes(document.activeElement);
+    one.hidden = !isFirst;
+    other.hidden = isFirst;
+    if (focused) (isFirst ? one : other).focus();
   }
 
   /** Ends the answer that is under way, if one is. */
@@ -287,6 +294,7 @@ export class Playground {
     if (this._running) return;
     this._cut(this._turns.indexOf(turn));
     if (this._draft.value === this._turns.at(-1)?.message?.content) this._draft.value = "";
+    this._draft.focus();
     this._answer();
   }
 
@@ -294,19 +302,27 @@ export class Playground {
   _askResults(turn, calls) {
     const inputs = calls.map(({ id, name }, index) => {
       const label = `Result of ${name}`;
-      return { id, name, input: el("input", { id: `result-${this._turns.length}-${index}`, value: "" }), label };
+      return {
+        id,
+        name,
+        input: el("input", { id: `result-${this._turns.length}-${index}`, value: "" }),
+        label,
+      };
     });
     const send = (event) => {
       event.preventDefault();
       if (this._running) return;
       form.remove();
+      this._draft.focus();
       for (const { id, name, input } of inputs) this._addResult(id, name, input.value);
       this._answer();
     };
     const form = el(
       "form",
       { class: "results", submit: send },
-      ...inputs.map(({ input, label }) => el("div", { class: "field" }, el("label", { for: input.id }, label), input)),
+      ...inputs.map(({ input, label }) =>
+        el("div", { class: "field" }, el("label", { for: input.id }, label), input),
+      ),
       el("button", { type: "submit" }, inputs.length > 1 ? "Send the results" : "Send the result"),
     );
     turn.element.append(form);

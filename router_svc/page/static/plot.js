@@ -16,10 +16,23 @@ function shape(name, attributes) {
 /** Lines over time. `names` are of values in the history, the first is filled; `top` fixes the scale. */
 export class Plot {
   constructor({ label, names, span, format, scaleFormat = format, top = 0, floor = 1 }) {
-    Object.assign(this, { _label: label, _names: names, _span: span, _format: format, _round: scaleFormat, _top: top, _floor: floor });
+    Object.assign(this, {
+      _label: label,
+      _names: names,
+      _span: span,
+      _format: format,
+      _round: scaleFormat,
+      _top: top,
+      _floor: floor,
+    });
     this._area = shape("path", { class: "area" });
     this._lines = names.map((_, index) => shape("path", { class: `line line-${index}` }));
-    this._svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
+    this._svg = shape("svg", {
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": label,
+    });
     const grid = shape("path", { class: "grid", d: `M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 0.5}H${WIDTH}` });
     this._svg.append(grid, this._area, ...this._lines);
     this._scale = el("span", {});
@@ -40,11 +53,17 @@ export class Plot {
       this._lines[index].setAttribute("d", line.join(""));
       if (index > 0) return;
       const closed = runs.map((run, at) => `${line[at]}V${HEIGHT}H${x(run[0].t)}Z`);
-      this._area.setAttribute("d", closed.map((path, at) => path.replace("V", `L${x(runs[at].at(-1).t)} ${HEIGHT}V`)).join(""));
+      this._area.setAttribute(
+        "d",
+        closed.map((path, at) => path.replace("V", `L${x(runs[at].at(-1).t)} ${HEIGHT}V`)).join(""),
+      );
     });
     this._scale.textContent = this._round(top);
     const said = known.length ? `at most ${this._format(most)}` : "no values";
-    this._svg.setAttribute("aria-label", `${this._label}, last ${Math.round(this._span / 60)} minutes: ${said}`);
+    this._svg.setAttribute(
+      "aria-label",
+      `${this._label}, last ${Math.round(this._span / 60)} minutes: ${said}`,
+    );
   }
 }
 
@@ -60,8 +79,9 @@ function unbroken(history, name) {
   return runs;
 }
 
-/** The next of 1, 2, 5, 10, 20 … that is not below. */
+/** The next round number that is not below. */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= value * 0.999) ?? 10 * power;
+  const digits = power >= 10 ? [1, 1.5, 2, 3, 4, 5, 6, 8] : [1, 2, 3, 4, 5, 6, 8];
+  return digits.map((digit) => digit * power).find((step) => step >= value * 0.999) ?? 10 * power;
 }

@@ -14,9 +14,16 @@ const READERS = {
   never: () => false,
   // What is no number goes as it is: the server's error names the field and its limits.
   number: (text) => (Number.isFinite(Number(text)) ? Number(text) : text),
-  lines: (text) => text.split("\n").filter((line) => line).map((line) => line.replaceAll("\\n", "\n")),
+  lines: (text) =>
+    text
+      .split("\n")
+      .filter((line) => line)
+      .map((line) => line.replaceAll("\\n", "\n")),
   json: parse,
-  schema: (text) => ({ type: "json_schema", json_schema: { name: "answer", strict: true, schema: parse(text) } }),
+  schema: (text) => ({
+    type: "json_schema",
+    json_schema: { name: "answer", strict: true, schema: parse(text) },
+  }),
 };
 
 function parse(text) {

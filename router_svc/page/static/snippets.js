@@ -2,10 +2,31 @@
 
 // What OpenAI's Python client takes as an argument; the rest goes into extra_body.
 const ARGUMENTS = new Set([
-  "messages", "model", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs",
-  "max_tokens", "max_completion_tokens", "n", "seed", "stop", "stream", "stream_options", "temperature",
-  "top_p", "user", "metadata", "response_format", "tools", "tool_choice", "parallel_tool_calls",
-  "reasoning_effort", "service_tier", "verbosity",
+  "messages",
+  "model",
+  "frequency_penalty",
+  "presence_penalty",
+  "logit_bias",
+  "logprobs",
+  "top_logprobs",
+  "max_tokens",
+  "max_completion_tokens",
+  "n",
+  "seed",
+  "stop",
+  "stream",
+  "stream_options",
+  "temperature",
+  "top_p",
+  "user",
+  "metadata",
+  "response_format",
+  "tools",
+  "tool_choice",
+  "parallel_tool_calls",
+  "reasoning_effort",
+  "service_tier",
+  "verbosity",
 ]);
 
 /** A command for a POSIX shell. */

@@ -117,7 +117,8 @@ function place(tip, box) {
 /** Takes the details away. */
 export function hide() {
   byId("tip").hidden = true;
-  for (const span of document.querySelectorAll(".token[aria-describedby]")) span.removeAttribute("aria-describedby");
+  for (const span of document.querySelectorAll(".token[aria-describedby]"))
+    span.removeAttribute("aria-describedby");
 }
 
 function card(entry) {
@@ -138,7 +139,12 @@ function card(entry) {
   return el(
     "div",
     { class: "chance" },
-    el("p", {}, el("code", {}, visible(entry.token)), el("span", {}, `log-probability ${entry.logprob.toFixed(3)}`)),
+    el(
+      "p",
+      {},
+      el("code", {}, visible(entry.token)),
+      el("span", {}, `log-probability ${entry.logprob.toFixed(3)}`),
+    ),
     el("table", {}, el("tbody", {}, ...rows)),
   );
 }
