@@ -95,8 +95,11 @@ class Tracing:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Sends what is left, for so long at most. Blocks; spans that end later are dropped."""
-        if close_within(seconds, self._provider.shutdown, self._exporter.shutdown):
-            self._troubles.close()
+        close_within(seconds, self._shut_down, self._exporter.shutdown)
+
+    def _shut_down(self) -> None:
+        self._provider.shutdown()
+        self._troubles.close()
 
 
 def wanted(signal: Signal, endpoint: str | None, environment: Mapping[str, str]) -> bool:
@@ -175,16 +178,15 @@ def resource_of(service_name: str, instance_id: str) -> Resource:
     return Resource.create().merge(Resource(ours)).merge(OTELResourceDetector().detect())
 
 
-def close_within(seconds: float, close: Callable[[], None], give_up: Callable[[], None]) -> bool:
-    """Runs `close`, and after so many seconds `give_up` beside it; whether that was not needed."""
+def close_within(seconds: float, close: Callable[[], None], give_up: Callable[[], None]) -> None:
+    """Runs `close` for so long at most; after that `give_up` runs beside it, to make it end."""
     closing = threading.Thread(target=close, name="otlp-close", daemon=True)
     closing.start()
     closing.join(seconds)
     if not closing.is_alive():
-        return True
+        return
     log.warning("what could not be sent by OTLP within %.1f s is dropped", seconds)
     threading.Thread(target=give_up, name="otlp-give-up", daemon=True).start()
-    return False
 
 
 class Troubles(logging.Handler):
