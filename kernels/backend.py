@@ -29,6 +29,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kernels.coded import CodedTensor
     from kernels.spec import DecoderSpec
 
     Int32s: TypeAlias = npt.NDArray[np.int32]
@@ -55,6 +56,11 @@ class StoredTensor:
     scheme: str
     shape: tuple[int, ...]
     data: npt.NDArray[np.uint8]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return self.data.nbytes
 
     def to_float32(self) -> Float32s:
         """The values, as a new array of `shape`. Raises ValueError for an unknown scheme."""
@@ -87,11 +93,11 @@ class WeightSource(Protocol):
         ...
 
     def scheme(self, name: str) -> str:
-        """The `StoredTensor.scheme` of one weight, without reading it."""
+        """The scheme of one weight, a `StoredTensor`'s or `CodedTensor`'s, without reading it."""
         ...
 
-    def load(self, name: str) -> StoredTensor:
-        """One weight. Each is asked for once."""
+    def load(self, name: str) -> StoredTensor | CodedTensor:
+        """One weight. Each is asked for once. Only matrices are coded."""
         ...
 
 

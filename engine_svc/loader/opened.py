@@ -30,3 +30,4 @@ class OpenedModel:
     weights_version: str
     num_parameters: int
     file_bytes: int
+    quantization: str | None = None  # the method of a quantised Hugging Face checkpoint

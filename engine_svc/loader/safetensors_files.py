@@ -86,6 +86,30 @@ def _weight_map(path: Path) -> dict[str, str]:
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class MappedFiles:
+    """Tensors of verified files as they are there, each file mapped when it is first asked for."""
+
+    files: CheckpointFiles
+    _mapped: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
+
+    def entry(self, name: str) -> TensorEntry:
+        """Type, shape and place of a tensor."""
+        return self.files.entries[name]
+
+    def file_of(self, name: str) -> str:
+        """The file that has a tensor."""
+        return self.files.file_of[name]
+
+    def bytes_of(self, name: str) -> npt.NDArray[np.uint8]:
+        """A tensor's bytes, flat: a view of the mapped file."""
+        file, entry = self.file_of(name), self.entry(name)
+        if file not in self._mapped:
+            path = self.files.directory / file
+            self._mapped[file] = np.memmap(path, mode="r").view(np.ndarray)
+        return self._mapped[file][entry.begin : entry.end]
+
+
 @dataclass(slots=True)
 class SafetensorsSource:
     """`WeightSource` over verified files.
@@ -95,9 +119,10 @@ class SafetensorsSource:
 
     files: CheckpointFiles
     names: Mapping[str, str]  # canonical name → name in the files
-    _mapped: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
+    mapped: MappedFiles = field(init=False)
 
     def __post_init__(self) -> None:
+        self.mapped = MappedFiles(self.files)
         for name in self.names.values():
             dtype = self.files.entries[name].dtype
             if dtype not in SCHEMES:
@@ -122,11 +147,7 @@ class SafetensorsSource:
     def load(self, name: str) -> StoredTensor:
         """One weight by its canonical name, in the file's own type."""
         stored = self.names[name]
-        file, entry = self.files.file_of[stored], self.files.entries[stored]
-        if file not in self._mapped:
-            path = self.files.directory / file
-            self._mapped[file] = np.memmap(path, mode="r").view(np.ndarray)
-        data = self._mapped[file][entry.begin : entry.end]
+        entry, data = self.mapped.entry(stored), self.mapped.bytes_of(stored)
         if entry.dtype == "F64":
             data = data.view(np.float64).astype(np.float32).view(np.uint8)
         return StoredTensor(self.scheme(name), entry.shape, data)

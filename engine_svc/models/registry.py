@@ -28,7 +28,6 @@ _REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "num_experts": ("mixture of experts", (0,)),
     "num_local_experts": ("mixture of experts", (0,)),
     "n_routed_experts": ("mixture of experts", (0,)),
-    "quantization_config": ("quantised safetensors", ()),
     "is_encoder_decoder": ("an encoder", (False,)),
     "add_cross_attention": ("cross attention", (False,)),
     "use_bidirectional_attention": ("attention to later tokens", (False,)),
@@ -48,6 +47,7 @@ _COMMON_KEYS = frozenset({
     "tie_word_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "layer_types",
     "original_max_position_embeddings", "architectures", "model_type", "torch_dtype", "dtype",
     "bos_token_id", "eos_token_id", "auto_map",
+    "quantization_config", "compression_config",  # read by the loader
 })  # fmt: skip
 # Bear on training, on generation defaults read elsewhere, or on nothing.
 _HARMLESS_KEYS = frozenset({

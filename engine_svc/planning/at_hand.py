@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine_svc.loader.encoder_directory import OpenedEncoder, holds_encoder, open_encoder
 from engine_svc.loader.open_model import open_model
 from engine_svc.loader.opened import OpenedModel
+from engine_svc.loader.quantized.config import read_quantization
 from engine_svc.loader.sentence_files import read_max_length, read_pooling
 from engine_svc.loader.special_tokens import read_json
 from engine_svc.models.encoder_registry import encoder_family, understand_encoder
 from engine_svc.models.errors import ModelError
+from engine_svc.models.family import layer_names
 from engine_svc.models.registry import understand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from engine_svc.loader.quantized.rules import Quantization
     from engine_svc.models.encoder_family import EncoderFamily
+    from engine_svc.models.registry import Understood
 
 _WEIGHT_FILES = ("*.safetensors", "*.gguf", "*.bin")
 _SCHEMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -29,19 +33,15 @@ _NO_WEIGHTS = "no weights at hand: sizes follow from the configuration"
 
 @dataclass(frozen=True, slots=True)
 class AbsentWeights:
-    """`WeightSource` of weights that are not there, all in one type."""
+    """`WeightSource` of weights that are not there, all dense ones in one type."""
 
     dtype: str
-    num_parameters: int
+    total_bytes: int  # that the weights would have
+    coded: Mapping[str, str] = field(default_factory=dict)  # schemes of quantised ones
 
-    @property
-    def total_bytes(self) -> int:
-        """Bytes that the weights would have."""
-        return self.num_parameters * _ELEMENT_BYTES[self.dtype]
-
-    def scheme(self, name: str) -> str:  # noqa: ARG002 (all have the same)
-        """The `StoredTensor.scheme` that a weight would have."""
-        return _SCHEMES[self.dtype]
+    def scheme(self, name: str) -> str:
+        """The scheme that a weight would have."""
+        return self.coded.get(name, _SCHEMES[self.dtype])
 
     def load(self, name: str) -> NoReturn:
         """Raises ModelError."""
@@ -81,13 +81,15 @@ def _decoder(config: Mapping[str, Any]) -> OpenedModel:
     understood = understand(config)
     spec = understood.spec
     dtype, notice = _dtype(config)
+    quantization = read_quantization(config)
+    quantized = "" if quantization is None else f", {quantization.label}"
     count = sum(math.prod(shape) for shape in spec.weight_shapes().values())
-    source = AbsentWeights(dtype, count)
+    source = _absent(understood, dtype, quantization)
     return OpenedModel(
         spec=spec,
         source=source,
         family=understood.family.name,
-        format=f"configuration only, {dtype}",
+        format=f"configuration only, {dtype}{quantized}",
         dtype=dtype,
         eos_token_ids=frozenset(),
         bos_token_id=None,
@@ -98,14 +100,34 @@ def _decoder(config: Mapping[str, Any]) -> OpenedModel:
         weights_version="",
         num_parameters=count,
         file_bytes=source.total_bytes,
+        quantization=None if quantization is None else quantization.method,
     )
+
+
+def _absent(understood: Understood, dtype: str, quantization: Quantization | None) -> AbsentWeights:
+    """Weights of a checkpoint that is named and quantised as most are."""
+    spec, coded, total = understood.spec, {}, 0
+    names = {"embed": "model.embed_tokens.weight", "lm_head": "lm_head.weight"}
+    names |= layer_names(spec, "model.layers.", understood.family.hf_layer_names)
+    for name, shape in spec.weight_shapes().items():
+        format_ = None
+        if quantization is not None and len(shape) == 2 and name != "embed":
+            module = names[name].removesuffix(".weight")
+            format_ = quantization.expected(module, is_head=name == "lm_head")
+        if format_ is None:
+            total += math.prod(shape) * _ELEMENT_BYTES[dtype]
+        else:
+            rows, cols = shape
+            coded[name] = format_.scheme((rows, cols))
+            total += sum(part.num_bytes for part in format_.tensors((rows, cols)).values())
+    return AbsentWeights(dtype, total, coded)
 
 
 def _encoder(family: EncoderFamily, config: Mapping[str, Any], directory: Path) -> OpenedEncoder:
     pooling, _ = read_pooling(directory)
     spec = understand_encoder(family, config, pooling)
     count = sum(math.prod(shape) for shape in spec.weight_shapes().values())
-    source = AbsentWeights("float32", count)
+    source = AbsentWeights("float32", count * _ELEMENT_BYTES["float32"])
     return OpenedEncoder(
         spec=spec,
         source=source,

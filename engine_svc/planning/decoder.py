@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from octavo.flags import QUANTIZED_CHECKPOINTS
+
 from engine_svc.backends import choose_backend, has_kernels
 from engine_svc.config import ConfigError
 from engine_svc.memory import PoolRequest
+from engine_svc.planning.stored_weights import kept_notice
 from engine_svc.processor import choose_dtype, usable_cores
 from kernels.backend import Precision
 
@@ -32,11 +35,13 @@ class Computation:
     backend: Backend
     dtype_notice: str | None  # where that is not what the model is stored in
     backend_notice: str | None  # where it is not the fastest one
+    kept_notice: str | None = None  # how a quantised checkpoint's weights are held
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What the operator should know."""
-        return tuple(n for n in (self.dtype_notice, self.backend_notice) if n is not None)
+        notices = (self.dtype_notice, self.backend_notice, self.kept_notice)
+        return tuple(notice for notice in notices if notice is not None)
 
     @property
     def description(self) -> str:
@@ -70,7 +75,8 @@ def choose_computation(
         threads=settings.model.threads or usable_cores(),
         cache=cache,
     )
-    return Computation(precision, backend, dtype_notice, backend_notice)
+    kept = kept_notice(opened, precision, packs=backend_notice is None)
+    return Computation(precision, backend, dtype_notice, backend_notice, kept)
 
 
 def step_tokens(settings: Settings, opened: OpenedModel) -> int:
@@ -117,7 +123,12 @@ def _check_length(asked: int | None, opened: OpenedModel) -> None:
 
 def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str | None]:
     """What the flags ask for, and a notice where that is not what the model is stored in."""
-    weights, kv_cache = settings.model.quantization, settings.cache.dtype
+    weights, kv_cache = _weights(settings.model.quantization, opened), settings.cache.dtype
+    if kv_cache == "fp8":
+        raise ConfigError(
+            "--kv-cache-dtype fp8: no back end of this machine has an fp8 KV cache; "
+            "--kv-cache-dtype int8 takes about as little memory"
+        )
     asked, stored = settings.model.dtype, _stored_dtype(opened)
     if asked == "auto" and (weights in ("int8", "int4") or kv_cache == "int8"):
         # What computes with integers has bfloat16 between its matrices, on every processor.
@@ -125,6 +136,23 @@ def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str 
     kernels = has_kernels(opened.spec, settings.cache.block_size)
     dtype, notice = choose_dtype(asked, stored, has_kernels=kernels)
     return Precision(dtype, weights, kv_cache), notice
+
+
+def _weights(asked: str, opened: OpenedModel) -> str:
+    """`Precision.weights` of a flag, which may name how the checkpoint has to be quantised."""
+    if asked not in QUANTIZED_CHECKPOINTS:
+        return asked
+    if opened.quantization is None:
+        raise ConfigError(
+            f"--quantization {asked}: the model is not quantised so ({opened.format}); "
+            "--quantization int8 or int4 packs any model when it is loaded"
+        )
+    if opened.quantization != asked:
+        raise ConfigError(
+            f"--quantization {asked}: config.json says that the model is quantised by "
+            f"{opened.quantization}; leave the flag out"
+        )
+    return "auto"
 
 
 def _stored_dtype(opened: OpenedModel) -> str:

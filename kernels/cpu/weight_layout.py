@@ -14,6 +14,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.coded import INT4, UINT4
 from kernels.cpu.matrix import BLOCK_ROWS, COL_UNIT
 from kernels.cpu.packing import DENSE_SCHEMES, MatrixFormat, packs_as_stored
 
@@ -27,7 +28,7 @@ VERSION = 2  # of layouts and of quantisation: another number, other bytes
 _ALIGNMENT = 64
 _FLOAT32_BYTES = 4
 _INT4_GROUP = 32
-_STORED_GROUP = 32  # of all the GGUF types that are kept as they are
+_STORED_GROUP = 32  # of all the types that are kept as they are
 
 # Of the formats that quantised files are kept in, the one that can hold what the others hold last.
 _FINENESS = (
@@ -193,11 +194,11 @@ def _kept_format(scheme: str) -> MatrixFormat:
     """The nearest packed format. Exact for dense types and those named, near for others."""
     if scheme in DENSE_SCHEMES:
         return MatrixFormat.BFLOAT16
-    if scheme == "Q4_0":
+    if scheme in ("Q4_0", INT4):
         return MatrixFormat.GROUP4
-    if scheme in ("Q4_1", "Q4_K"):
+    if scheme in ("Q4_1", "Q4_K", UINT4):
         return MatrixFormat.GROUP4MIN
-    return MatrixFormat.GROUP8  # exact for Q8_0 and Q5_0
+    return MatrixFormat.GROUP8  # exact for Q8_0, Q5_0 and INT8
 
 
 def block_bytes(format_: MatrixFormat, cols: int, group: int) -> int:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from kernels.backend import StoredTensor
+from kernels.coded import rows_at_a_time
+from kernels.cpu.coded_blocks import as_packable
 from kernels.cpu.matrix import BLOCK_ROWS
 from kernels.cpu.packing import (
     Destination,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kernels.backend import Float32s, OnProgress, Precision, WeightSource
+    from kernels.coded import CodedTensor
     from kernels.cpu.library import Library
     from kernels.cpu.weight_cache import WeightCache
     from kernels.cpu.weight_layout import MatrixPart, WeightLayout
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _HUGE_PAGE = 2 << 20  # bytes
-_DECODED_BYTES = 16 << 20  # of float32 at a time, of types that the packer does not read
+_DECODED_VALUES = 4 << 20  # at a time, of types that the packer does not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ class _Packer:
     def copy_norm(self, name: str) -> None:
         self._weights.norm(name)[:] = self._vector(name) + np.float32(self._norm_offset)
 
-    def _load(self, name: str) -> StoredTensor:
+    def _load(self, name: str) -> StoredTensor | CodedTensor:
         found = self._source.load(name)
         expected = self._shapes[name]
         if tuple(found.shape) != expected:
@@ -186,8 +189,8 @@ class _Packer:
             )
         return found
 
-    def _done(self, found: StoredTensor) -> None:
-        self._bytes_done += found.data.nbytes
+    def _done(self, found: StoredTensor | CodedTensor) -> None:
+        self._bytes_done += found.nbytes
         self._on_progress(self._bytes_done, self._source.total_bytes)
 
     def _vector(self, name: str) -> Float32s:
@@ -198,32 +201,44 @@ class _Packer:
         self._done(found)
         return values
 
-    def _pack(self, name: str, found: StoredTensor, to: Destination) -> None:
+    def _pack(self, name: str, found: StoredTensor | CodedTensor, to: Destination) -> None:
         try:
-            if packs_as_stored(found.scheme):
+            if isinstance(found, StoredTensor) and packs_as_stored(found.scheme):
                 pack_rows(self._library, found, to, self._num_threads)
             else:
-                self._pack_decoded(found, to)
+                self._pack_by_rows(name, found, to)
         except NotFiniteError as error:
             raise ValueError(f"weight {name} has values that are {error}") from error
         self._done(found)
 
-    def _pack_decoded(self, found: StoredTensor, to: Destination) -> None:
+    def _pack_by_rows(self, name: str, found: StoredTensor | CodedTensor, to: Destination) -> None:
         """Decodes some rows at a time, so that a large matrix is never whole in float32."""
         num_rows, cols = found.shape
-        by_row = found.data.reshape(num_rows, -1)
-        step = max(_DECODED_BYTES // (4 * cols * BLOCK_ROWS), 1) * BLOCK_ROWS
+        step = rows_at_a_time(cols, _DECODED_VALUES)
         for start in range(0, num_rows, step):
-            rows = by_row[start : start + step]
-            some = StoredTensor(found.scheme, (len(rows), cols), rows.reshape(-1))
-            decoded = some.to_float32()
             first = to.first_block + start // BLOCK_ROWS * to.block_step
-            pack_rows(
-                self._library,
-                StoredTensor("F32", decoded.shape, decoded.reshape(-1).view(np.uint8)),
-                Destination(to.address, to.format, to.group, first, to.block_step),
-                self._num_threads,
-            )
+            try:
+                pack_rows(
+                    self._library,
+                    _packable(found, start, min(start + step, num_rows), to.format),
+                    Destination(to.address, to.format, to.group, first, to.block_step),
+                    self._num_threads,
+                )
+            except NotFiniteError as error:
+                rest = f" of those from row {start} on" if start else ""
+                raise ValueError(f"weight {name} has values that are {error}{rest}") from error
+
+
+def _packable(
+    found: StoredTensor | CodedTensor, start: int, stop: int, format_: MatrixFormat
+) -> StoredTensor:
+    """Some rows in a scheme that the packer reads."""
+    if not isinstance(found, StoredTensor):
+        return as_packable(found.scheme, found.rows(start, stop), format_)
+    rows = found.data.reshape(found.shape[0], -1)[start:stop]
+    some = StoredTensor(found.scheme, (len(rows), found.shape[1]), rows.reshape(-1))
+    values = some.to_float32()
+    return StoredTensor("F32", values.shape, values.reshape(-1).view(np.uint8))
 
 
 def _place_bias(values: Float32s, part: MatrixPart, grid: Float32s) -> None:

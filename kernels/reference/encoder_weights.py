@@ -94,7 +94,7 @@ class _Reader:
         weight = torch.from_numpy(stored.to_float32())
         if not weight.isfinite().all():
             raise ValueError(f"weight {name} has values that are not finite")
-        self._bytes_done += stored.data.nbytes
+        self._bytes_done += stored.nbytes
         self._on_progress(self._bytes_done, self._source.total_bytes)
         return weight
 

@@ -138,7 +138,7 @@ class _Reader:
         if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
             kind = str(self._dtype).removeprefix("torch.")
             raise ValueError(f"weight {name} has values that are not finite in {kind}")
-        self._bytes_done += stored.data.nbytes
+        self._bytes_done += stored.nbytes
         self._on_progress(self._bytes_done, self._source.total_bytes)
         return weight
 

@@ -23,6 +23,8 @@ Flags: TypeAlias = tuple[tuple[str, dict[str, Any]], ...]
 
 _MAX_TOKENS = 1 << 24  # no served context or step comes near it, and sums stay far from overflow
 _MAX_BYTES = 1 << 48
+QUANTIZED_CHECKPOINTS = ("awq", "gptq", "fp8", "compressed-tensors")
+"""Values of --quantization that name how a checkpoint has to be quantised."""
 
 _ENGINE_FLAGS: Flags = (
     (
@@ -46,11 +48,12 @@ _ENGINE_FLAGS: Flags = (
     (
         "--quantization",
         {
-            "type": click.Choice(["auto", "none", "int8", "int4"]),
+            "type": click.Choice(["auto", "none", "int8", "int4", *QUANTIZED_CHECKPOINTS]),
             "default": "auto",
             "help": "Precision of the weights. auto: as the files have them. none: --dtype, "
             "quantised files too. int8: a scale for each output. int4: a scale for each 32 "
-            "weights of a layer; embeddings and head in int8.",
+            "weights of a layer; embeddings and head in int8. awq, gptq, fp8, "
+            "compressed-tensors: auto, for a checkpoint that has to be quantised so.",
         },
     ),
     (
@@ -101,10 +104,10 @@ _ENGINE_FLAGS: Flags = (
     (
         "--kv-cache-dtype",
         {
-            "type": click.Choice(["auto", "int8"]),
+            "type": click.Choice(["auto", "int8", "fp8"]),
             "default": "auto",
             "help": "Type of the KV cache. auto: --dtype. int8: half of that, a scale for each "
-            "token and head.",
+            "token and head. fp8: not on CPUs.",
         },
     ),
     (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernels.backend import Decoder, PickInputs
+    from kernels.coded import CodedTensor
     from kernels.spec import DecoderSpec
 
 BLOCK_SIZE = 16
@@ -24,9 +25,9 @@ NUM_BLOCKS = 256
 class DictSource:
     """Weights out of a dictionary; `asked` keeps the order of the names that were loaded."""
 
-    def __init__(self, weights: dict[str, torch.Tensor | StoredTensor]) -> None:
+    def __init__(self, weights: dict[str, torch.Tensor | StoredTensor | CodedTensor]) -> None:
         self.weights = {
-            name: weight if isinstance(weight, StoredTensor) else stored(weight)
+            name: stored(weight) if isinstance(weight, torch.Tensor) else weight
             for name, weight in weights.items()
         }
         self.asked: list[str] = []
@@ -34,13 +35,13 @@ class DictSource:
     @property
     def total_bytes(self) -> int:
         """Bytes of all weights."""
-        return sum(weight.data.nbytes for weight in self.weights.values())
+        return sum(weight.nbytes for weight in self.weights.values())
 
     def scheme(self, name: str) -> str:
         """The type of one weight."""
         return self.weights[name].scheme
 
-    def load(self, name: str) -> StoredTensor:
+    def load(self, name: str) -> StoredTensor | CodedTensor:
         """One weight."""
         self.asked.append(name)
         return self.weights[name]

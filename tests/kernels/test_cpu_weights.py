@@ -151,7 +151,7 @@ def test_a_fused_matrix_takes_the_finest_format_of_its_parts() -> None:
 
 
 def test_types_that_the_packer_does_not_read_are_decoded_some_rows_at_a_time(monkeypatch) -> None:
-    monkeypatch.setattr("kernels.cpu.weights._DECODED_BYTES", 32 * 128 * 4)
+    monkeypatch.setattr("kernels.cpu.weights._DECODED_VALUES", 32 * 128)
     stored = stored_as("Q5_1")
 
     weights = load(WIDE, DictSource(stored), "none")

@@ -154,7 +154,6 @@ class TestRefusals:
             ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
             ({"hidden_act": "relu"}, "hidden_act 'relu' is not supported"),
             ({"num_local_experts": 8}, "mixture of experts"),
-            ({"quantization_config": {"quant_method": "gptq"}}, "quantised safetensors"),
             ({"use_bidirectional_attention": True}, "attention to later tokens"),
             ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "'longrope' is not supp"),
             ({"rope_scaling": {"rope_type": "default", "mrope_section": [1]}}, "'mrope_section'"),

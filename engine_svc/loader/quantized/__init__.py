@@ -1,0 +1,1 @@
+"""Quantised checkpoints in the layouts that Hugging Face's hub has."""
