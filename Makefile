@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router dashboard record-metrics system-deps clean
+.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router bench-tracing dashboard record-metrics system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -70,6 +70,9 @@ bench-routing: $(VENV)/.serve ## Prefix-aware routing against round-robin on thr
 
 bench-router: $(VENV)/.serve ## CPU time of the router for each token (docs/benchmarks-fleet.md).
 	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.router_cost $(BENCH_ARGS)
+
+bench-tracing: $(VENV)/.test ## What tracing costs: servers with and without it, in turn (docs/tracing.md).
+	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.tracing_cost $(BENCH_ARGS)
 
 dashboard: $(VENV)/.test ## Write the Grafana dashboard that the chart installs.
 	$(BIN)/python -m helm.dashboard
