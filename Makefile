@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router bench-tracing dashboard record-metrics system-deps clean
+.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router bench-tracing dashboard record-metrics page-images system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -79,6 +79,9 @@ dashboard: $(VENV)/.test ## Write the Grafana dashboard that the chart installs.
 
 record-metrics: $(VENV)/.test ## Record what /metrics shows when a server is overloaded, frozen, …, for the alerts' tests.
 	PYTHONPATH=protos:. $(BIN)/python -m tests.helm.record_metrics $(RECORD_ARGS)
+
+page-images: $(VENV)/.test ## Take the pictures of docs/page.md again, with a real model under load.
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.page.images $(MODEL) docs/images
 
 # RUNLEVEL=1: services that come along are not started.
 APT := RUNLEVEL=1 apt-get install -y -qq --no-install-recommends
