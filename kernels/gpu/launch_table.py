@@ -18,30 +18,33 @@ FOLD_STAGES = 4  # partial sums fetched ahead
 
 @dataclass(frozen=True, slots=True)
 class AttentionLaunch:
-    """Of `paged_attention`. All but warps and stages decide on bits."""
+    """Of `paged_attention`. All but the stages decide on bits."""
 
     rows: int  # of a tile of queries: positions · query heads that share a key-value head
     keys: int  # of a tile of keys
-    split: int  # keys that are summed up by themselves; a multiple of `keys`
     num_warps: int
     num_stages: int
+    split: int = 256  # keys that are summed up by themselves; a multiple of `keys`
     fp8_hardware: bool = True  # whether the device converts e4m3 by an instruction
 
 
 # Interpreted on a CPU: small, so that small tests have several of everything.
-INTERPRETED = AttentionLaunch(16, 32, 64, num_warps=1, num_stages=1, fp8_hardware=False)
+INTERPRETED = AttentionLaunch(16, 32, num_warps=1, num_stages=1, split=64, fp8_hardware=False)
 
-# Rows of (least capability, largest head_dim, launch); the first that fits is taken. 64 rows are
-# what one instruction of Hopper and Blackwell multiplies: decoding fills a few of them and is bound
-# by memory still, at 64 operations a byte.
+# (least capability, largest head_dim, launch); the first that fits is taken. 64 rows are what one
+# instruction of Hopper and Blackwell multiplies: decoding fills a few of them, and is bound by
+# memory still, at 64 operations a byte. Sizes are the largest that spill no registers.
 _ATTENTION = (
-    (100, 128, AttentionLaunch(64, 64, 256, num_warps=4, num_stages=3)),
-    (100, 256, AttentionLaunch(64, 64, 256, num_warps=8, num_stages=2)),
-    (90, 128, AttentionLaunch(64, 64, 256, num_warps=4, num_stages=3)),
-    (90, 256, AttentionLaunch(64, 64, 256, num_warps=8, num_stages=2)),
-    (89, 128, AttentionLaunch(64, 32, 256, num_warps=4, num_stages=2)),
-    (80, 128, AttentionLaunch(64, 64, 256, num_warps=4, num_stages=2, fp8_hardware=False)),
-    (80, 256, AttentionLaunch(64, 32, 256, num_warps=8, num_stages=2, fp8_hardware=False)),
+    (100, 64, AttentionLaunch(64, 64, num_warps=4, num_stages=3)),
+    (100, 128, AttentionLaunch(64, 64, num_warps=8, num_stages=2)),
+    (100, 256, AttentionLaunch(64, 32, num_warps=8, num_stages=2)),
+    (90, 64, AttentionLaunch(64, 64, num_warps=4, num_stages=3)),
+    (90, 128, AttentionLaunch(64, 64, num_warps=4, num_stages=2)),
+    (90, 256, AttentionLaunch(64, 32, num_warps=8, num_stages=3)),
+    (89, 128, AttentionLaunch(64, 32, num_warps=8, num_stages=2)),
+    (89, 256, AttentionLaunch(32, 32, num_warps=8, num_stages=2)),
+    (80, 128, AttentionLaunch(64, 32, num_warps=8, num_stages=2, fp8_hardware=False)),
+    (80, 256, AttentionLaunch(32, 32, num_warps=8, num_stages=2, fp8_hardware=False)),
 )
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kernels.gpu.attention_splits import INFINITY, finite_or_zero, fold, fold_partials
 from kernels.gpu.e4m3 import decode_e4m3
 from kernels.gpu.kv_cache_write import cache_bytes, is_fp8
 from kernels.gpu.launch_table import FOLD_STAGES, MAX_SPLIT_PROGRAMS, attention_launch
@@ -31,51 +32,14 @@ if TYPE_CHECKING:
     from kernels.gpu.launch_table import AttentionLaunch
 
 _LOG2_E = constexpr(1.4426950408889634)
-_INFINITY = constexpr(float("inf"))
-
-
-@kernel()
-def _finite_or_zero(x: tl.tensor) -> tl.tensor:
-    """A largest score as what is taken from scores: exp2(-inf - 0) = 0 for rows that saw none."""
-    return tl.where(x == -_INFINITY, 0.0, x)
-
-
-@kernel()
-def _fold(
-    largest: tl.tensor,
-    total: tl.tensor,
-    summed: tl.tensor,
-    new_largest: tl.tensor,
-    new_total: tl.tensor,
-    new_summed: tl.tensor,
-) -> tl.tensor:
-    """Joins a split to those before it; [rows], [rows], [rows, head_dim], twice.
-
-    Written in fma, so that two kernels that fold have the same bits.
-    """
-    joined = tl.maximum(largest, new_largest)
-    shift = _finite_or_zero(joined)
-    kept = tl.exp2(largest - shift)
-    added = tl.exp2(new_largest - shift)
-    total = tl.fma(total, kept, new_total * added)
-    by_row, new_by_row = kept[:, None], added[:, None]
-    summed = tl.fma(summed, tl.broadcast_to(by_row, summed.shape), new_summed * new_by_row)
-    return joined, total, summed
 
 
 @kernel()
 def _first_tile(
-    query_start_loc_ptr: tl.tensor,
-    request: tl.tensor,
-    only_decoding: tl.tensor,
-    POSITIONS: tl.constexpr,
+    query_start_loc_ptr: tl.tensor, request: tl.tensor, POSITIONS: tl.constexpr
 ) -> tl.tensor:
-    """Number of the program that has a request's first tile; not every program has a tile.
-
-    L rows at any place are within L // POSITIONS + 2 tiles, and one row is within one.
-    """
-    rows_before = tl.load(query_start_loc_ptr + request)
-    return tl.where(only_decoding != 0, request, rows_before // POSITIONS + 2 * request)
+    """The program with a request's first tile: L rows touch L // POSITIONS + 2 tiles at most."""
+    return tl.load(query_start_loc_ptr + request) // POSITIONS + 2 * request
 
 
 @kernel()
@@ -83,7 +47,6 @@ def _request_of(
     query_start_loc_ptr: tl.tensor,
     program: tl.tensor,
     num_requests: tl.tensor,
-    only_decoding: tl.tensor,
     POSITIONS: tl.constexpr,
 ) -> tl.tensor:
     """The last request whose first tile is not after this program, by bisection."""
@@ -91,14 +54,14 @@ def _request_of(
     high = num_requests - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _first_tile(query_start_loc_ptr, middle, only_decoding, POSITIONS) <= program:
+        if _first_tile(query_start_loc_ptr, middle, POSITIONS) <= program:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-@kernel(batch_dependent=("num_requests", "only_decoding", "split_rows"))
+@kernel(batch_dependent=("num_requests", "tiles_per_request", "split_rows"))
 def _attend(
     query_ptr: tl.tensor,  # [num_tokens, num_heads, head_dim]
     out_ptr: tl.tensor,  # [num_tokens, num_heads, head_dim]
@@ -119,8 +82,8 @@ def _attend(
     scale: tl.tensor,
     softcap: tl.tensor,
     num_requests: tl.tensor,
-    only_decoding: tl.tensor,  # 1 if each request has one row at most
-    split_rows: tl.tensor,  # requests of at most as many rows leave partial sums
+    tiles_per_request: tl.tensor,  # 0 if they differ by far: then tiles are found by bisection
+    split_rows: tl.tensor,  # requests of at most as many rows are SHARED, others are not
     NUM_KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,  # query heads of a key-value head
     HEAD_DIM: tl.constexpr,
@@ -130,11 +93,13 @@ def _attend(
     SOFTCAP: tl.constexpr,
     FP8: tl.constexpr,
     FP8_HARDWARE: tl.constexpr,
+    SHARED: tl.constexpr,  # whether programs share rows and leave partial sums
+    WIDE: tl.constexpr,  # whether the cache has too many elements to be counted in 32 bits
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     SPLIT: tl.constexpr,
 ) -> None:
-    """Program (i, h, z): tile i of key-value head h; all of its splits, or every n-th from z."""
+    """Program (i, h, z): tile i of key-value head h; all of its splits, or if SHARED those of z."""
     POSITIONS: tl.constexpr = ROWS // GROUP
     TILES: tl.constexpr = SPLIT // KEYS
     NUM_HEADS: tl.constexpr = NUM_KV_HEADS * GROUP
@@ -142,14 +107,19 @@ def _attend(
     kv_head = tl.program_id(1)
     z = tl.program_id(2)
 
-    request = _request_of(query_start_loc_ptr, program, num_requests, only_decoding, POSITIONS)
+    if tiles_per_request > 0:
+        request = program // tiles_per_request
+        tile = program % tiles_per_request
+    else:
+        request = _request_of(query_start_loc_ptr, program, num_requests, POSITIONS)
+        tile = program - _first_tile(query_start_loc_ptr, request, POSITIONS)
     start = tl.load(query_start_loc_ptr + request)
     query_len = tl.load(query_start_loc_ptr + request + 1) - start
     seq_len = tl.load(seq_lens_ptr + request)
     first_position = seq_len - query_len
-    tile = program - _first_tile(query_start_loc_ptr, request, only_decoding, POSITIONS)
     tile_start = (first_position // POSITIONS + tile) * POSITIONS
-    if (query_len <= 0) | (tile_start >= seq_len):
+    is_shared = query_len <= split_rows
+    if (query_len <= 0) | (tile_start >= seq_len) | (is_shared != SHARED):
         return
 
     # Which splits are this program's, and how many tiles of keys they have.
@@ -159,10 +129,9 @@ def _attend(
         first_key = tl.maximum(tl.maximum(tile_start, first_position) - WINDOW + 1, 0)
     first_split = first_key // SPLIT
     num_splits = last_position // SPLIT + 1 - first_split
-    leaves_partial = query_len <= split_rows
-    stride = tl.where(leaves_partial, tl.num_programs(2), 1)
-    mine = tl.where(leaves_partial, (num_splits - z + stride - 1) // stride, num_splits)
-    if (mine <= 0) | ((z > 0) & (not leaves_partial)):
+    stride = tl.num_programs(2)
+    mine = (num_splits - z + stride - 1) // stride
+    if mine <= 0:
         return
     last_split = first_split + z + (mine - 1) * stride
     end_of_last = tl.minimum(last_position + 1, (last_split + 1) * SPLIT) - last_split * SPLIT
@@ -175,7 +144,7 @@ def _attend(
     position = tile_start + lane // GROUP
     head = kv_head * GROUP + lane % GROUP
     valid = (position >= first_position) & (position <= last_position) & (lane < POSITIONS * GROUP)
-    row = (start + position - first_position).to(tl.int64)
+    row = start + position - first_position
     inside = valid[:, None] & in_head[None, :]
     query = tl.load(
         query_ptr + (row * query_stride + head * HEAD_DIM)[:, None] + dim[None, :],
@@ -191,10 +160,10 @@ def _attend(
     if not SOFTCAP:
         score_scale = score_scale * _LOG2_E
 
-    largest = tl.full([ROWS], -_INFINITY, tl.float32)  # of all splits so far
+    largest = tl.full([ROWS], -INFINITY, tl.float32)  # of all splits so far
     total = tl.zeros([ROWS], tl.float32)
     summed = tl.zeros([ROWS, DIMS], tl.float32)
-    split_largest = tl.full([ROWS], -_INFINITY, tl.float32)  # of the split at hand
+    split_largest = tl.full([ROWS], -INFINITY, tl.float32)  # of the split at hand
     split_total = tl.zeros([ROWS], tl.float32)
     split_summed = tl.zeros([ROWS, DIMS], tl.float32)
     # One loop over the tiles of all splits, which the compiler can fetch ahead throughout.
@@ -203,10 +172,12 @@ def _attend(
         key = split * SPLIT + t % TILES * KEYS + tl.arange(0, KEYS)
         written = key <= last_position
         table = block_tables_ptr + request.to(tl.int64) * table_stride
-        block = tl.load(table + key // BLOCK_SIZE, written, other=0).to(tl.int64)
+        block = tl.load(table + key // BLOCK_SIZE, written, other=0)
+        if WIDE:
+            block = block.to(tl.int64)
         place = ((block * NUM_KV_HEADS + kv_head) * BLOCK_SIZE + key % BLOCK_SIZE) * HEAD_DIM
         elements = place[:, None] + dim[None, :]
-        fetched = written[:, None] & in_head[None, :]
+        fetched = written[:, None] & in_head[None, :] if DIMS != HEAD_DIM else written[:, None]
         keys = tl.load(k_cache_ptr + elements, fetched, other=0)
         if FP8:
             keys = decode_e4m3(keys, model_type, FP8_HARDWARE)
@@ -218,12 +189,12 @@ def _attend(
         seen = key[None, :] <= position[:, None]
         if WINDOW:
             seen = seen & (key[None, :] > position[:, None] - WINDOW)
-        scores = tl.where(seen, scores, -_INFINITY)
+        scores = tl.where(seen, scores, -INFINITY)
         new_largest = tl.maximum(split_largest, tl.max(scores, 1))
-        shift = _finite_or_zero(new_largest)
+        shift = finite_or_zero(new_largest)
         weights = tl.exp2(scores - shift[:, None])
         kept = tl.exp2(split_largest - shift)
-        split_total = split_total * kept + tl.sum(weights, 1)
+        split_total = tl.fma(split_total, kept, tl.sum(weights, 1))
         values = tl.load(v_cache_ptr + elements, fetched, other=0)
         if FP8:
             values = decode_e4m3(values, model_type, FP8_HARDWARE)
@@ -232,84 +203,25 @@ def _attend(
         )
         split_largest = new_largest
         if (t % TILES == TILES - 1) | (t == num_tiles - 1):
-            if leaves_partial:
+            if SHARED:
                 partial_row = request * split_rows + position - first_position
-                partial = (partial_row * NUM_HEADS + head).to(tl.int64) * max_splits + split
+                partial = (partial_row * NUM_HEADS + head) * max_splits + split
                 tl.store(largest_ptr + partial, split_largest, valid)
                 tl.store(total_ptr + partial, split_total, valid)
                 sums = summed_ptr + (partial * HEAD_DIM)[:, None] + dim[None, :]
                 tl.store(sums, split_summed, inside)
             else:
-                largest, total, summed = _fold(
+                largest, total, summed = fold(
                     largest, total, summed, split_largest, split_total, split_summed
                 )
-            split_largest = tl.full([ROWS], -_INFINITY, tl.float32)
+            split_largest = tl.full([ROWS], -INFINITY, tl.float32)
             split_total = tl.zeros([ROWS], tl.float32)
             split_summed = tl.zeros([ROWS, DIMS], tl.float32)
-    if not leaves_partial:
+    if not SHARED:
         total = tl.where(valid, total, 1.0)
         result = summed / total[:, None] * value_scale
         places = (row * out_stride + head * HEAD_DIM)[:, None] + dim[None, :]
         tl.store(out_ptr + places, result.to(out_ptr.dtype.element_ty), inside)
-
-
-@kernel(batch_dependent=("split_rows",))
-def _fold_partials(
-    out_ptr: tl.tensor,  # [num_tokens, num_heads, head_dim]
-    seq_lens_ptr: tl.tensor,  # [num_requests]
-    query_start_loc_ptr: tl.tensor,  # [num_requests + 1]
-    v_scale_ptr: tl.tensor,  # [num_kv_heads], None unless FP8
-    largest_ptr: tl.tensor,  # [partial rows, num_heads, max_splits]
-    total_ptr: tl.tensor,
-    summed_ptr: tl.tensor,  # [partial rows, num_heads, max_splits, head_dim]
-    out_stride: tl.tensor,
-    max_splits: tl.tensor,
-    split_rows: tl.tensor,
-    GROUP: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    DIMS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    FP8: tl.constexpr,
-    SPLIT: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> None:
-    """Program (i, h): query head h of partial row i."""
-    partial_row = tl.program_id(0)
-    head = tl.program_id(1)
-    request = partial_row // split_rows
-    start = tl.load(query_start_loc_ptr + request)
-    query_len = tl.load(query_start_loc_ptr + request + 1) - start
-    place = partial_row % split_rows
-    if (place >= query_len) | (query_len > split_rows):
-        return
-    position = tl.load(seq_lens_ptr + request) - query_len + place
-    first_split = 0
-    if WINDOW:
-        first_split = tl.maximum(position - WINDOW + 1, 0) // SPLIT
-    dim = tl.arange(0, DIMS)
-    in_head = dim < HEAD_DIM
-    largest = tl.full([1], -_INFINITY, tl.float32)
-    total = tl.zeros([1], tl.float32)
-    summed = tl.zeros([1, DIMS], tl.float32)
-    partials = (partial_row * tl.num_programs(1) + head).to(tl.int64) * max_splits
-    for split in tl.range(first_split, position // SPLIT + 1, num_stages=STAGES):
-        partial = partials + split + tl.arange(0, 1)
-        sums = summed_ptr + (partial * HEAD_DIM)[:, None] + dim[None, :]
-        largest, total, summed = _fold(
-            largest,
-            total,
-            summed,
-            tl.load(largest_ptr + partial),
-            tl.load(total_ptr + partial),
-            tl.load(sums, in_head[None, :], other=0.0),
-        )
-    value_scale = 1.0
-    if FP8:
-        value_scale = tl.load(v_scale_ptr + head // GROUP)
-    result = summed / total[:, None] * value_scale
-    row = (start + place).to(tl.int64)
-    places = row * out_stride + head * HEAD_DIM + dim[None, :]
-    tl.store(out_ptr + places, result.to(out_ptr.dtype.element_ty), in_head[None, :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,18 +300,8 @@ def paged_attention(
     if out is None:
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     group = num_heads // num_kv_heads
-    only_decoding = max_query_len == 1
-    tiles = (
-        num_requests if only_decoding else num_tokens // (launch.rows // group) + 2 * num_requests
-    )
-    max_splits = -(-max_seq_len // launch.split)
-    shares = partials
-    if shares is not None:
-        rows, _, room = shares.largest.shape
-        if max_splits > room:
-            raise ValueError(f"partial sums of {room} splits cannot hold {max_splits}")
-        if max_splits == 1 or num_requests * shares.rows_per_request > rows:
-            shares = None
+    positions = launch.rows // group  # of a tile
+    shares, max_splits = _usable(partials, num_requests, -(-max_seq_len // launch.split))
     split_rows = 0 if shares is None else shares.rows_per_request
     sizes = {
         "GROUP": group,
@@ -409,40 +311,47 @@ def paged_attention(
         "FP8": is_fp8(k_cache),
         "SPLIT": launch.split,
     }
-    _attend[(tiles, num_kv_heads, min(max_splits, MAX_SPLIT_PROGRAMS) if shares else 1)](
-        query,
-        out,
-        cache_bytes(k_cache),
-        cache_bytes(v_cache),
-        block_tables,
-        seq_lens,
-        query_start_loc,
-        k_scale,
-        v_scale,
-        partials.largest if partials else None,
-        partials.total if partials else None,
-        partials.summed if partials else None,
-        query.stride(0),
-        out.stride(0),
-        block_tables.stride(0),
-        partials.largest.shape[2] if partials else 0,
-        scale,
-        softcap or 0.0,
-        num_requests,
-        int(only_decoding),
-        split_rows,
-        NUM_KV_HEADS=num_kv_heads,
-        BLOCK_SIZE=block_size,
-        SOFTCAP=softcap is not None,
-        FP8_HARDWARE=launch.fp8_hardware,
-        ROWS=launch.rows,
-        KEYS=launch.keys,
-        num_warps=launch.num_warps,
-        num_stages=launch.num_stages,
-        **sizes,
-    )
+
+    def attend(programs: tuple[int, int, int], tiles_per_request: int, *, shared: bool) -> None:
+        _attend[programs](
+            query,
+            out,
+            cache_bytes(k_cache),
+            cache_bytes(v_cache),
+            block_tables,
+            seq_lens,
+            query_start_loc,
+            k_scale,
+            v_scale,
+            shares.largest if shares and shared else None,
+            shares.total if shares and shared else None,
+            shares.summed if shares and shared else None,
+            query.stride(0),
+            out.stride(0),
+            block_tables.stride(0),
+            shares.largest.shape[2] if shares and shared else 0,
+            scale,
+            softcap or 0.0,
+            num_requests,
+            tiles_per_request,
+            split_rows,
+            NUM_KV_HEADS=num_kv_heads,
+            BLOCK_SIZE=block_size,
+            SOFTCAP=softcap is not None,
+            FP8_HARDWARE=launch.fp8_hardware,
+            SHARED=shared,
+            WIDE=k_cache.numel() >= 2**31,
+            ROWS=launch.rows,
+            KEYS=launch.keys,
+            num_warps=launch.num_warps,
+            num_stages=launch.num_stages,
+            **sizes,
+        )
+
     if shares is not None:
-        _fold_partials[(num_requests * split_rows, num_heads)](
+        tiles = (split_rows + positions - 2) // positions + 1
+        attend((num_requests * tiles, num_kv_heads, max_splits), tiles, shared=True)
+        fold_partials[(num_requests * split_rows, num_heads)](
             out,
             seq_lens,
             query_start_loc,
@@ -457,4 +366,23 @@ def paged_attention(
             num_warps=1,
             **sizes,
         )
+    if max_query_len == 1 and shares is None:
+        attend((num_requests, num_kv_heads, 1), 1, shared=False)
+    elif max_query_len > split_rows:
+        tiles = num_tokens // positions + 2 * num_requests
+        attend((tiles, num_kv_heads, 1), 0, shared=False)
     return out
+
+
+def _usable(
+    partials: PartialSums | None, num_requests: int, max_splits: int
+) -> tuple[PartialSums | None, int]:
+    """The partial sums if a batch is to use them, and the programs that share a row."""
+    if partials is None:
+        return None, 1
+    rows, _, room = partials.largest.shape
+    if max_splits > room:
+        raise ValueError(f"partial sums of {room} splits cannot hold {max_splits}")
+    if max_splits == 1 or num_requests * partials.rows_per_request > rows:
+        return None, 1
+    return partials, min(max_splits, MAX_SPLIT_PROGRAMS)
