@@ -33,6 +33,7 @@ PACKAGE_BUDGETS = {
     "router_svc/fleet": 1600,  # discovery, balancing, failover
     "router_svc/admission": 500,  # limits of tenants: buckets, permits, both transports
     "router_svc/auth": 400,
+    "router_svc/tracing": 650,  # a call's spans and the gen_ai metrics
     "router_svc/page": 150,  # serves the page's files
     "router_svc/api": 2500,  # chat, completions, embeddings: each field, whole and streamed
     "router_svc/api/messages": 750,
