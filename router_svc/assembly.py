@@ -65,7 +65,7 @@ async def start_router(
         telemetry = await asyncio.to_thread(Telemetry.start, params["otlp_traces_endpoint"])
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    stack.push_async_callback(asyncio.to_thread, telemetry.close)
+    stack.push_async_callback(telemetry.close)
     pace = Pace()
     models = [
         await asyncio.to_thread(_load_model, path, params, dialer, pace, on_ready) for path in paths

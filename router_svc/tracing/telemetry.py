@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from dataclasses import dataclass
@@ -46,12 +47,20 @@ class Telemetry:
             return None
         return self.meters.get_meter("octavo", metadata.version("octavo"))
 
-    def close(self) -> None:
-        """Sends what is left, for a few seconds at most. Blocks."""
+    async def close(self) -> None:
+        """Sends what is left, for `CLOSE_SECONDS` at most."""
+        closing = []
         if self.meters is not None:
-            close_within(CLOSE_SECONDS, self.meters.shutdown, lambda: None)
+            closing.append(
+                asyncio.to_thread(close_within, CLOSE_SECONDS, self.meters.shutdown, _do_nothing)
+            )
         if self.tracing is not None:
-            self.tracing.close()
+            closing.append(asyncio.to_thread(self.tracing.close))
+        await asyncio.gather(*closing)
+
+
+def _do_nothing() -> None:
+    """What is left of the metrics ends with the process."""
 
 
 def _start_meters(endpoint: str | None, instance: str) -> MeterProvider | None:
