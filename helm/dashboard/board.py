@@ -32,11 +32,13 @@ from helm.dashboard.panels import (
     Line,
     number,
     plot,
+    table,
 )
 from helm.dashboard.queries import engines, increase, per, quantile, rate, routers, share, total
 
 if TYPE_CHECKING:
     from grafana_foundation_sdk.builders.stat import Panel as Number
+    from grafana_foundation_sdk.builders.table import Panel as Table
     from grafana_foundation_sdk.builders.timeseries import Panel as Plot
 
 FILE = Path(__file__).parents[1] / "files" / "octavo-dashboard.json"
@@ -290,7 +292,6 @@ def _step() -> list[Plot]:
             "On average. Few: one stream after the other; many: prompts, or many streams at once.",
             COUNT,
             Line(share(total(rate(tokens), "engine"), total(rate(steps), "engine")), "{{engine}}"),
-            width=12,
         ),
         plot(
             "Cores in kernels",
@@ -298,12 +299,23 @@ def _step() -> list[Plot]:
             "for something else.",
             COUNT,
             Line(total(rate(engines("octavo_kernel_cpu_seconds_total")), "engine"), "{{engine}}"),
-            width=12,
+        ),
+        plot(
+            "Guesses that were right",
+            "Of the tokens that speculation guessed. Empty without --speculative-config.",
+            SHARE,
+            Line(
+                share(
+                    total(rate(engines("vllm:spec_decode_num_accepted_tokens_total")), "engine"),
+                    total(rate(engines("vllm:spec_decode_num_draft_tokens_total")), "engine"),
+                ),
+                "{{engine}}",
+            ),
         ),
     ]
 
 
-def _fleet() -> list[Plot]:
+def _fleet() -> list[Plot | Table]:
     return [
         plot(
             "Engines ready",
@@ -351,6 +363,13 @@ def _fleet() -> list[Plot]:
             "From a call's arrival at a router to the last byte of its answer.",
             SECONDS,
             *_router_quantiles("octavo_router_request_duration_seconds"),
+        ),
+        table(
+            "Who is who",
+            "The engine that routers last met at each target: targets are theirs, engines are "
+            "labels of the panels above.",
+            f"count by (target, engine, model_name) ({routers('octavo_router_engine_info')})",
+            hidden=("Time", "Value"),
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""How panels look: a number, or lines over time."""
+"""How panels look: a number, lines over time, a table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import table as tables
 from grafana_foundation_sdk.models.common import (
     BigValueColorMode,
     BigValueGraphMode,
@@ -17,7 +18,13 @@ from grafana_foundation_sdk.models.common import (
     TooltipDisplayMode,
     VisibilityMode,
 )
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, Threshold, ThresholdsMode
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef,
+    DataTransformerConfig,
+    Threshold,
+    ThresholdsMode,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +106,21 @@ def plot(
     for index, line in enumerate(lines):
         panel = panel.with_target(_query(line, "ABCDEFGH"[index]))
     return panel
+
+
+def table(title: str, text: str, expr: str, hidden: Sequence[str]) -> tables.Panel:
+    """The labels of an expression's series as they are now, over the whole width."""
+    columns = {"excludeByName": dict.fromkeys(hidden, True)}
+    return (
+        tables.Panel()
+        .title(title)
+        .description(text)
+        .datasource(DATA_SOURCE)
+        .span(24)
+        .height(6)
+        .with_transformation(DataTransformerConfig(id_val="organize", options=columns))
+        .with_target(_query(Line(expr, title), "A").instant().format(PromQueryFormat.TABLE))
+    )
 
 
 def _query(line: Line, name: str) -> prometheus.Dataquery:
