@@ -9,10 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
 from tests.helm.chart import HERE, ChartTool, Object, value_sets
+from tests.helm.promql import selectors
 
 ROOT = HERE.parents[1]
 MONITORED = value_sets()["monitoring"]
@@ -69,6 +71,14 @@ def test_every_alert_fires_on_a_record(rules: Object) -> None:
     fired = {alert for moments in FIRING.values() for fire in moments.values() for alert in fire}
 
     assert fired == {rule["alert"] for rule in alerts(rules)}
+
+
+@pytest.mark.parametrize("name", ["everything", "keda", "monitoring"])
+def test_expressions_are_promql_whatever_the_values(chart: ChartTool, name: str) -> None:
+    rules = chart.render(value_sets()[name]).only("PrometheusRule")["spec"]
+
+    for rule in alerts(rules):
+        assert selectors(promql_parser.parse(rule["expr"]))
 
 
 def test_every_alert_says_what_to_do_and_where_that_is_written(rules: Object) -> None:
