@@ -10,18 +10,23 @@ if TYPE_CHECKING:
     from router_svc.engines.request_stream import RequestStream
 
 
+# Over gRPC half of a message's work comes after its writer has gone on, and what engines send wants
+# its turn, too.
+_PAUSE = 2.0
+
+
 class Pace:
     """Wakes the readers of streams, no more often than this process can write to them.
 
     A message costs the same with one token in it or with ten. So once readers were woken, and have
-    written, nobody is woken for as long again: every token of a few streams travels by itself, and
+    written, nobody is woken for twice as long: every token of a few streams travels by itself, and
     where tokens come faster than this process writes messages, several share one. One object
     serves all engines of a process.
 
-        engine's steps  1     2     3     4     5
-        written to all  ├───────┤           ├───────┤
-        waited                   ├───────┤           ├───────┤
-        tokens          1                2, 3                 4, 5
+        engine's steps   1     2     3     4     5     6
+        written to all   ├─────┤           ├─────┤           ├─────┤
+        nobody is woken        ├───────────┤     ├───────────┤
+        tokens           1                 2, 3              4, 5
     """
 
     def __init__(self) -> None:
@@ -46,7 +51,7 @@ class Pace:
     def _written(self, started: float) -> None:
         self._is_writing = False
         took = time.monotonic() - started
-        self._timer = asyncio.get_running_loop().call_later(took, self._go_on)
+        self._timer = asyncio.get_running_loop().call_later(_PAUSE * took, self._go_on)
 
     def _go_on(self) -> None:
         self._timer = None
