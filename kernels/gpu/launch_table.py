@@ -35,7 +35,7 @@ INTERPRETED = AttentionLaunch(16, 32, num_warps=1, num_stages=1, split=64, fp8_h
 # instruction of Hopper and Blackwell multiplies: decoding fills a few of them, and is bound by
 # memory still, at 64 operations a byte. Sizes are the largest that spill no registers.
 _ATTENTION = (
-    (100, 64, AttentionLaunch(64, 64, num_warps=4, num_stages=3)),
+    (100, 64, AttentionLaunch(64, 64, num_warps=4, num_stages=2)),
     (100, 128, AttentionLaunch(64, 64, num_warps=8, num_stages=2)),
     (100, 256, AttentionLaunch(64, 32, num_warps=8, num_stages=2)),
     (90, 64, AttentionLaunch(64, 64, num_warps=4, num_stages=3)),

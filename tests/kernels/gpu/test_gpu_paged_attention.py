@@ -17,9 +17,9 @@ sys.path.append(str(Path(__file__).parents[1]))  # where the batches of all kern
 from paged_batches import PagedBatch, paged_batch
 
 CPU = torch.device("cpu")
-TILE, SPLIT = INTERPRETED.keys, INTERPRETED.split
-# (query_len, seq_len): one row at edges of blocks and splits; a chunk of prefill beside decoding.
-RAGGED = [(1, 1), (1, TILE + 1), (1, SPLIT), (1, SPLIT + 1), (9, 9), (7, 2 * SPLIT + 3)]
+SPLIT = INTERPRETED.split
+# (query_len, seq_len): one row, at edges of tiles and splits; a prompt; a chunk of a longer one.
+RAGGED = [(1, 1), (1, SPLIT), (1, SPLIT + 1), (9, 9), (7, 2 * SPLIT + 3)]
 PLAIN = {"window": None, "softcap": None}
 # Beyond rounding of the result: weights are rounded to float16 before they meet values.
 TOLERANCE = {
@@ -106,7 +106,7 @@ def test_it_agrees_with_the_reference(
     torch.testing.assert_close(result.float(), expected_of(batch, **PLAIN), **TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("softcap", [None, 0.5, 30.0])
+@pytest.mark.parametrize("softcap", [None, 0.5])
 @pytest.mark.parametrize("window", [None, 1, 40, SPLIT + 1])
 def test_it_agrees_with_the_reference_on_windows_and_caps(
     window: int | None, softcap: float | None
