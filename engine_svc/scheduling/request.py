@@ -67,6 +67,8 @@ class Request:
     num_computed_tokens: int = field(default=0, init=False)
     num_cached_tokens: int = field(default=0, init=False)  # of the prompt, when first scheduled
     num_preemptions: int = field(default=0, init=False)
+    stopped_before: tuple[float, ...] = field(default=(), init=False)  # see QueueWaits
+    waited_for: str | None = field(default=None, init=False)  # a WaitReason, once it has waited
     first_scheduled_at: float | None = field(default=None, init=False)
     first_token_at: float | None = field(default=None, init=False)  # of this attempt
     finished_at: float | None = field(default=None, init=False)

@@ -317,7 +317,7 @@ class Scheduler:
         self._num_arrivals += 1
         self._live[request.key] = request
         self._waiting.push(request)
-        self._planner.waits.arrived(request.arrival)
+        self._planner.waits.arrived(request)
         if request.deadline is not None:
             self._deadlines.add(request.deadline, request.key, self._live)
 
@@ -372,6 +372,9 @@ class Scheduler:
             self._removed.append(request.key)
         else:
             self._waiting.remove(request)
+            request.waited_for = request.waited_for or self._planner.waits.main_reason(
+                request, self._clock()
+            )
         del self._live[request.key]
         self._close(request, reason)
 

@@ -195,6 +195,7 @@ class StepPlanner:
         self._running[request.key] = request
         if request.first_scheduled_at is None:
             request.first_scheduled_at = now
+            request.waited_for = self.waits.main_reason(request, now)
             request.num_cached_tokens = min(request.num_computed_tokens, request.num_prompt_tokens)
             plan.admitted.append(AdmittedRequest(request.key, request.num_cached_tokens))
         plan.joined.append(

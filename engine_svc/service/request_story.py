@@ -39,6 +39,7 @@ class RequestStory:
     num_output_tokens: int = 0
     first_scheduled_at: float | None = None
     first_token_at: float | None = None
+    waited_for: str | None = None  # what kept its first choice in the queue longest
     preempted_at: list[float] = field(default_factory=list)
     endings: list[str] = field(default_factory=list)  # of each choice: stop, length, abort …
 
@@ -46,6 +47,7 @@ class RequestStory:
         """Takes in what is known of a choice."""
         self.first_scheduled_at = _earlier(self.first_scheduled_at, request.first_scheduled_at)
         self.first_token_at = _earlier(self.first_token_at, request.first_token_at)
+        self.waited_for = self.waited_for or request.waited_for
         self.num_resumed += request.num_resumed
         self.num_output_tokens += num_output_tokens
         self.endings.append(ending)

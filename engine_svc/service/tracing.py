@@ -76,6 +76,8 @@ class RequestTracer:
         context = set_span_in_context(span, Context())
         for name, began, until in _phases(story, now):
             child = self._tracing.tracer.start_span(name, context, start_time=instant(began))
+            if name == "queue" and story.waited_for is not None:
+                child.set_attribute("octavo.queue.waited_for", story.waited_for)
             child.end(instant(until))
         _conclude(span, _outcome(story.endings), error)
         span.end(instant(now))

@@ -24,12 +24,14 @@ from octavo.engine.v1 import (
 from octavo.engine.v1 import (
     engine_pb2 as pb,
 )
+from octavo.tracing import Tracing
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
 from engine_svc.encoder_startup import LoadedEncoder
 from engine_svc.service.embedding import EmbedLimits
 from engine_svc.service.server import EngineServer, ServingOptions
+from tests.support.kept_spans import CALLER, KeptSpans
 from tests.support.run_engine import load_encoder
 from tests.support.scripted_encoder import ScriptedEncoder
 
@@ -113,7 +115,12 @@ def scripted(encoder: ScriptedEncoder, max_step_tokens: int = 16) -> LoadedEncod
 
 @asynccontextmanager
 async def serving(
-    loaded: LoadedEncoder, tmp_path: Path, *, max_num_queued_reqs=64, stall_timeout=60.0
+    loaded: LoadedEncoder,
+    tmp_path: Path,
+    *,
+    max_num_queued_reqs=64,
+    stall_timeout=60.0,
+    tracing: Tracing | None = None,
 ):
     address = f"unix:{tmp_path}/engine.sock"
     server = EngineServer(
@@ -131,6 +138,7 @@ async def serving(
         ),
         RequestPolicy(max_logprobs=0, seed=None),
         ServingOptions(upkeep_seconds=0.02),
+        tracing,
     )
     await server.start()
     async with grpc.aio.insecure_channel(address) as channel:
@@ -225,6 +233,27 @@ async def test_counters_count_inputs_and_tokens(running):
     assert await running.metric("vllm:request_success_total", finished_reason="stop") == 3
     assert await running.metric("vllm:e2e_request_latency_seconds_count") == 3
     assert await running.metric("vllm:iteration_tokens_total_sum") == 5
+    phases = await running.metric("octavo_step_phase_seconds_total")
+    sending = await running.metric("octavo_step_phase_seconds_total", phase="send")
+    steps = await running.metric("octavo_step_seconds_sum")
+    assert phases - sending == pytest.approx(steps) != 0
+
+
+async def test_a_call_is_a_span_below_its_callers(tmp_path):
+    spans = KeptSpans()
+    async with serving(scripted(ScriptedEncoder()), tmp_path, tracing=spans.tracing) as traced:
+        await traced.embed([1, 2, 3], [4], request_id="e", traceparent=CALLER)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await traced.embed([], request_id="refused")
+
+    *children, whole, refused = spans.all()
+    assert [child.name for child in children] == ["queue", "prefill"]
+    assert {child.parent.span_id for child in children} == {whole.context.span_id}
+    assert whole.name == "embeddings scripted"
+    assert f"{whole.parent.span_id:016x}" in CALLER
+    assert whole.attributes["gen_ai.usage.input_tokens"] == 4
+    assert whole.attributes["octavo.outcome"] == "stop"
+    assert refused.attributes["error.type"] == "invalid_argument"
 
 
 async def test_a_cancelled_call_is_dropped_before_it_is_computed(running, encoder):

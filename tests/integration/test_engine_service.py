@@ -876,6 +876,21 @@ async def test_a_preempted_request_is_told_and_completes_unchanged(tmp_path):
             assert outputs(events) == {0: scripted_output((n, *range(30)), 60)}
 
 
+async def test_a_steps_phases_add_up_to_its_time(engine):
+    await asyncio.gather(
+        *(collect(engine.engine.Generate(request(request_id=f"r{i}"))) for i in range(4))
+    )
+
+    whole = await engine.metric("octavo_step_seconds_sum")
+    parts = [
+        await engine.metric("octavo_step_phase_seconds_total", phase=phase)
+        for phase in ("schedule", "kernels", "sample")
+    ]
+    assert whole > 0
+    assert sum(parts) == pytest.approx(whole)
+    assert await engine.metric("octavo_step_phase_seconds_total", phase="send") > 0
+
+
 async def test_counters_conserve(engine):
     answered = [request(prompt=[n, 1], max_tokens=5) for n in range(10)]
     for asked in answered:

@@ -35,6 +35,7 @@ class Steps:
             self.num_requests, "r", 0, prompt, sampling, arrival=self.now, priority=priority
         )
         self.scheduler.add(request)
+        return request
 
     def step(self, seconds=1.0):
         """One step."""
@@ -142,3 +143,28 @@ def test_nobody_waits_while_nothing_is_alive():
     steps.step()
 
     assert steps.waited() == {}
+
+
+def test_a_request_knows_what_it_waited_for_most():
+    steps = Steps(max_num_seqs=1)
+    first = steps.arrive(1)
+    steps.step(seconds=0.0)
+    second = steps.arrive(2)
+    steps.now += 0.25
+    steps.step(seconds=2.0)
+    steps.scheduler.cancel(first.key)
+    steps.step()
+
+    assert (first.waited_for, second.waited_for) == ("step", "batch_full")
+
+
+def test_so_does_one_that_gives_up():
+    steps = Steps(num_blocks=4)
+    steps.arrive(1, num_tokens=40)
+    second = steps.arrive(2, num_tokens=40)
+    steps.step()
+    steps.step()
+
+    steps.scheduler.cancel(second.key)
+
+    assert second.waited_for == "no_free_blocks"
