@@ -194,6 +194,7 @@ topologySpreadConstraints:
 - {name: OCTAVO_HOST, value: 0.0.0.0}
 - {name: OCTAVO_PORT, value: "8000"}
 - {name: OCTAVO_GRPC_PORT, value: "50051"}
+- {name: OCTAVO_PAGE, value: {{ .Values.router.page | quote }}}
 {{- if include "octavo.keySecret" . }}
 - {name: OCTAVO_API_KEY_FILE, value: {{ printf "/etc/octavo/keys/%s" .Values.auth.existingSecret.key }}}
 - {name: OCTAVO_METRICS_OPEN, value: {{ .Values.auth.metricsOpen | quote }}}
