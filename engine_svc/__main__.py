@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import psutil
@@ -35,39 +36,51 @@ def main(model_path: Path, **params: Any) -> None:
         _die_with_parent(params["exit_with_parent"])
     start_logging(params["log_format"])
     # Only now: all this takes its time, and --help need not wait for it.
+    from engine_svc.backends import prepare_torch
     from engine_svc.config import ConfigError, settings_from
     from engine_svc.encoder_startup import load_encoder
     from engine_svc.loader.encoder_directory import holds_encoder
     from engine_svc.memory import DoesNotFitError
     from engine_svc.models.errors import ModelError
+    from engine_svc.parallel.topology import topology_of
     from engine_svc.progress import StartupPrinter
     from engine_svc.startup import load_engine
     from engine_svc.startup_trace import Start
+    from engine_svc.worker.executor import WorkerLostError
 
     began = psutil.Process().create_time()
     printer = StartupPrinter(logs=params["log_format"] == "json")
-    printer.timed("importing", time.time() - began)
     try:
         settings = settings_from(model_path, params)
+        topology = topology_of(settings.parallel, os.environ)
+        encodes = holds_encoder(model_path)
+        if topology.rank > 0 and not encodes:
+            prepare_torch("ranks talk through torch.distributed")
+            from engine_svc.parallel.follower import follow
+
+            _end_of_rank(follow(settings, topology))
+        printer.timed("importing", time.time() - began)
         service = settings.service
         tracing = start_tracing(
             "octavo-engine",
             endpoint=service.otlp_traces_endpoint,
             instance_id=service.instance_id,
         )
-    except ValueError as error:
+    except (ValueError, ModelError, WorkerLostError) as error:
         raise click.ClickException(str(error)) from error
     start = Start(tracing, settings, printer, began)
     try:
-        load = load_encoder if holds_encoder(model_path) else load_engine
+        load = load_encoder if encodes else load_engine
         loaded = load(settings, printer)
         code = uvloop.run(_serve(loaded, start))
-    except (ModelError, ConfigError, DoesNotFitError) as error:
+    except (ModelError, ConfigError, DoesNotFitError, WorkerLostError) as error:
         start.is_over(str(error))
         raise click.ClickException(str(error)) from error
     finally:
         if tracing is not None:
             tracing.close()
+    if topology.num_ranks > 1:
+        _end_of_rank(code)
     sys.exit(code)
 
 
@@ -88,6 +101,14 @@ async def _serve(loaded: LoadedEngine | LoadedEncoder, start: Start) -> int:
     start.is_over()
     start.printer.line(f"engine ready after {time.time() - start.began:.2f} s: gRPC on {address}")
     return await server.run_until_signalled()
+
+
+def _end_of_rank(code: int) -> NoReturn:
+    """Ends this process now: threads of torch.distributed may wait for a peer that is gone."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _die_with_parent(parent: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from engine_svc.config import ConfigError
@@ -11,6 +12,7 @@ from kernels.cpu.backend import CpuBackend
 
 if TYPE_CHECKING:
     from kernels.backend import Backend
+    from kernels.collectives import Collectives
     from kernels.cpu.weight_cache import WeightCache
     from kernels.encoder import EncoderBackend
     from kernels.spec import DecoderSpec
@@ -31,21 +33,27 @@ def choose_backend(
     block_size: int,
     threads: int,
     cache: WeightCache | None = None,
+    collectives: Collectives | None = None,
 ) -> tuple[Backend, str | None]:
     """The fastest back end that has this model in this precision.
 
-    `cache` is for its packed weights. With it comes a notice for the operator where it is not the
+    `cache` is for its packed weights; `collectives` of several ranks make its decoders parts of the
+    model. With it comes a notice for the operator where it is not the
     C++ one: why not. Raises ConfigError where torch is needed and not installed.
     """
-    reason = CpuBackend.unsupported(spec, precision, block_size)
-    if reason is None:
-        return CpuBackend(threads, cache), None
+    if collectives is None or collectives.size == 1:
+        reason = CpuBackend.unsupported(spec, precision, block_size)
+        if reason is None:
+            return CpuBackend(threads, cache), None
+    else:
+        reason = f"the C++ kernels compute on one rank, not on {collectives.size}"
     _let_torch_sleep()
     try:
         from kernels.reference.backend import ReferenceBackend
     except ModuleNotFoundError as error:
         raise _without_torch(error, reason) from error
-    return ReferenceBackend(threads), f"torch computes, which is several times slower: {reason}"
+    notice = f"torch computes, which is several times slower: {reason}"
+    return ReferenceBackend(threads, collectives), notice
 
 
 def choose_encoder_backend(threads: int) -> EncoderBackend:
@@ -56,6 +64,16 @@ def choose_encoder_backend(threads: int) -> EncoderBackend:
     except ModuleNotFoundError as error:
         raise _without_torch(error, "encoders have no C++ kernels") from error
     return ReferenceEncoderBackend(threads)
+
+
+def prepare_torch(reason: str) -> None:
+    """What comes before the first import of torch, which is needed for `reason`.
+
+    Raises ConfigError where it is not installed.
+    """
+    _let_torch_sleep()
+    if find_spec("torch") is None:
+        raise _without_torch(ModuleNotFoundError(name="torch"), reason)
 
 
 def _let_torch_sleep() -> None:

@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from octavo.flags import engine_args
 from octavo.tls import ServerTls, TlsError
 
 from engine_svc.speculation.config import parse_speculative_config
@@ -117,6 +118,19 @@ class RequestPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ParallelConfig:
+    """Ranks that share the model, and where this process stands among them."""
+
+    num_ranks: int
+    num_nodes: int = 1
+    node_rank: int = 0
+    master_addr: str | None = None
+    master_port: int | None = None
+    local_rank: int | None = None  # set for the ranks that a node's first one starts
+    worker_args: tuple[str, ...] = ()  # the flags of an engine that those are started with
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All of the above, as parsed."""
 
@@ -125,6 +139,7 @@ class Settings:
     batch: BatchConfig
     service: ServiceConfig
     requests: RequestPolicy
+    parallel: ParallelConfig
 
 
 def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
@@ -166,6 +181,15 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             otlp_traces_endpoint=params["otlp_traces_endpoint"],
         ),
         requests=RequestPolicy(max_logprobs=params["max_logprobs"], seed=params["seed"]),
+        parallel=ParallelConfig(
+            num_ranks=params["tensor_parallel_size"],
+            num_nodes=params["nnodes"],
+            node_rank=params["node_rank"],
+            master_addr=params["master_addr"],
+            master_port=params["master_port"],
+            local_rank=params["local_rank"],
+            worker_args=tuple(engine_args(params)),
+        ),
     )
 
 

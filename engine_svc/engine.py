@@ -22,6 +22,7 @@ from engine_svc.batch import SampledTokens
 from engine_svc.scheduling.block_pool import IntegrityError
 from engine_svc.scheduling.request import RequestStatus
 from engine_svc.scheduling.scheduler import QueueFull
+from engine_svc.worker.executor import WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,14 @@ class Stop:
     """End the loop after this turn."""
 
 
-Command: TypeAlias = Submit | Cancel | FlushCache | Stop
+@dataclass(frozen=True, slots=True)
+class LoseWorker:
+    """End the loop by a fault: what computes is gone, as the message says."""
+
+    message: str
+
+
+Command: TypeAlias = Submit | Cancel | FlushCache | Stop | LoseWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +124,6 @@ class Report:
     at: float = 0.0
 
 
-class WorkerLostError(Exception):
-    """Steps fail one after another."""
-
-
 class Engine:
     """Runs scheduler and executor; its public methods may be called from any thread."""
 
@@ -161,6 +165,10 @@ class Engine:
             self._busy_since = self._clock()
         self._commands.put(command)
 
+    def lose_worker(self, message: str) -> None:
+        """Ends the loop by a fault before its next step."""
+        self.send(LoseWorker(message))
+
     def join(self, timeout: float) -> bool:
         """Waits for the loop to end after `Stop`; False if it did not within `timeout` seconds."""
         self._thread.join(timeout)
@@ -185,6 +193,9 @@ class Engine:
         try:
             while not self._stopping:
                 self._turn()
+        except WorkerLostError as error:
+            log.critical("the engine's loop has ended: %s", error)
+            self._on_fatal()
         except Exception:
             log.exception("the engine's loop has ended")
             self._on_fatal()
@@ -245,11 +256,15 @@ class Engine:
                 done(self._scheduler.flush_cache())
             case Stop():
                 self._stopping = True
+            case LoseWorker(message):
+                raise WorkerLostError(message)
 
     def _compute(self, batch: ScheduledBatch, report: Report, started: float) -> StepOutputs:
         submitted = self._clock()
         try:
             sampled = self._executor.submit(batch)
+        except WorkerLostError:
+            raise
         except Exception:
             log.exception("step %d failed", batch.step)
             sampled = self._lose_worker_state(batch, report)

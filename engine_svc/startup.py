@@ -7,6 +7,7 @@ read config ─▶ plan memory ─▶ load weights ─▶ allocate KV ─▶ war
 from __future__ import annotations
 
 import gc
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import numpy as np
 import psutil
 from octavo.engine.v1 import engine_pb2 as pb
 
+from engine_svc.backends import prepare_torch
 from engine_svc.constraints.compiler import GrammarCompiler
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
@@ -26,6 +28,8 @@ from engine_svc.memory import (
 )
 from engine_svc.models.errors import ModelError
 from engine_svc.packed_weights import packed_weights_cache
+from engine_svc.parallel.leader import LeadingDecoder
+from engine_svc.parallel.topology import topology_of
 from engine_svc.planning.decoder import (
     choose_computation,
     decoder_needs,
@@ -36,20 +40,24 @@ from engine_svc.scheduling.kv_cache_manager import KVCacheManager
 from engine_svc.scheduling.scheduler import Scheduler
 from engine_svc.scheduling.scheduler_config import SchedulerConfig
 from engine_svc.service.submission import MAX_CHOICES, RequestLimits
-from engine_svc.worker.executor import LocalExecutor
+from engine_svc.worker.executor import LocalExecutor, WorkerLostError
 from engine_svc.worker.model_runner import ModelRunner
 from engine_svc.worker.sampler import pick_inputs
+from engine_svc.worker.tensor_parallel import TensorParallelExecutor
 from kernels.backend import StepInputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from engine_svc.config import Settings
     from engine_svc.loader.opened import OpenedModel
+    from engine_svc.parallel.team import Team
     from engine_svc.progress import StartupPrinter
     from engine_svc.worker.executor import Executor
     from kernels.backend import Decoder
     from kernels.cpu.weight_cache import WeightCache
+
+    Watch = Callable[[Callable[[str], object]], object]
 
 _WARM_UP_TOKENS = 16
 
@@ -64,21 +72,51 @@ class LoadedEngine:
     limits: RequestLimits
     model_info: pb.GetModelInfoResponse
     grammars: GrammarCompiler
+    # Has a function told when what computes is lost, and how, also between steps.
+    watch: Watch
 
 
 def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
-    """Loads the model. Raises ModelError, ConfigError or DoesNotFitError, worded for people."""
+    """Loads the model; with several ranks, as rank 0.
+
+    Raises ModelError, ConfigError, DoesNotFitError or WorkerLostError, worded for people.
+    """
     settings.batch.speculation()  # refused now, if wrong, rather than after the weights are read
+    topology = topology_of(settings.parallel, os.environ)
     with printer.phase("reading config"):
         opened = open_model(settings.model.path)
-        computation = choose_computation(
-            settings, opened, _packed_weights_cache(settings, opened, printer)
-        )
+    if topology.num_ranks == 1:
+        return _load(settings, opened, None, printer)
+    prepare_torch("ranks talk through torch.distributed")
+    from engine_svc.parallel.team import assemble
+
+    with printer.phase("meeting ranks"):
+        team = assemble(settings, opened, topology)
+    try:
+        return _load(settings, opened, team, printer)
+    except WorkerLostError as error:
+        raise WorkerLostError(team.fate(error)) from error
+    except BaseException:
+        team.processes.kill()
+        raise
+
+
+def _load(
+    settings: Settings, opened: OpenedModel, team: Team | None, printer: StartupPrinter
+) -> LoadedEngine:
     with printer.phase("planning memory"):
+        if team is None:
+            cache = _packed_weights_cache(settings, opened, printer)
+            computation = choose_computation(settings, opened, cache)
+        else:
+            computation = choose_computation(settings, opened, collectives=team.ranks.collectives)
         batched_tokens = step_tokens(settings, opened)
         needs = decoder_needs(settings, opened, computation)
         available = available_memory(psutil.virtual_memory().available)
+        if team is not None:
+            available = team.share(available)
         plan = plan_memory(needs, available, pool_request(settings, opened))
+    decoder: Decoder
     with printer.loading("loading weights") as on_progress:
         try:
             decoder = computation.backend.load(
@@ -87,6 +125,8 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         except ValueError as error:  # a weight's shape, or a value in it, is wrong
             raise ModelError(str(error)) from error
     with printer.phase("allocating KV"):
+        if team is not None:
+            decoder = LeadingDecoder(decoder, team.ranks)
         decoder.allocate_kv(plan.num_blocks, plan.block_size)
     with printer.phase("warming up"):
         _warm_up(decoder, plan.block_size)
@@ -101,13 +141,15 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         # What is loaded stays for good; the collector need not look at it again.
         gc.collect()
         gc.freeze()
+    spec = opened.spec if team is None else team.shard.spec
     notices = [*opened.notices, *plan.notices, *computation.notices]
     summary = [
         f"model: {served_names(settings)[0]} ({opened.family}, {opened.format}), "
         f"{opened.num_parameters / 1e6:.1f} M parameters, "
         f"{format_bytes(opened.file_bytes)} on disk",
         computation.description,
-        *summary_lines(plan, opened.spec, computation.kv_element_bytes),
+        *([] if team is None else [team.summary]),
+        *summary_lines(plan, spec, computation.kv_element_bytes),
         *(f"note: {notice}" for notice in notices),
     ]
     kv = KVCacheManager(plan.num_blocks, plan.block_size)
@@ -120,14 +162,24 @@ def load_engine(settings: Settings, printer: StartupPrinter) -> LoadedEngine:
         tokenizer_sha256=opened.tokenizer_sha256,
         weights_version=opened.weights_version,
     )
+    executor: Executor = LocalExecutor(runner)
+    watch: Watch = _watch_nothing
+    if team is not None:
+        executor = ranks = TensorParallelExecutor(runner, team.ranks, team.processes)
+        watch = ranks.watch
     return LoadedEngine(
         scheduler=Scheduler(_scheduler_config(settings, plan, batched_tokens), kv, time.monotonic),
         kv=kv,
-        executor=LocalExecutor(runner),
+        executor=executor,
         limits=limits,
         model_info=_model_info(settings, opened, plan, limits, summary),
         grammars=GrammarCompiler(settings.model.path, opened.spec.vocab_size, opened.eos_token_ids),
+        watch=watch,
     )
+
+
+def _watch_nothing(on_lost: Callable[[str], object]) -> None:
+    """What computes is in this process, and is never lost alone."""
 
 
 def _packed_weights_cache(

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from engine_svc.encoding.fair_queue import FairQueue
-from engine_svc.engine import StepSeconds, Stop, WorkerLostError
+from engine_svc.engine import StepSeconds, Stop
 from engine_svc.scheduling.deadlines import Deadlines
+from engine_svc.worker.executor import WorkerLostError
 from kernels.encoder import EncoderInputs
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from engine_svc.processor import choose_dtype, usable_cores
 from kernels.backend import Precision
 
 if TYPE_CHECKING:
-    from engine_svc.config import Settings
+    from engine_svc.config import ParallelConfig, Settings
     from engine_svc.loader.opened import OpenedModel
     from kernels.backend import Backend, MemoryNeeds
+    from kernels.collectives import Collectives
     from kernels.cpu.weight_cache import WeightCache
 
 _ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -60,20 +61,25 @@ class Computation:
 
 
 def choose_computation(
-    settings: Settings, opened: OpenedModel, cache: WeightCache | None = None
+    settings: Settings,
+    opened: OpenedModel,
+    cache: WeightCache | None = None,
+    collectives: Collectives | None = None,
 ) -> Computation:
     """What the flags ask for, as this machine can do it. Raises ConfigError.
 
-    `cache` is for packed weights.
+    `cache` is for packed weights, `collectives` are a rank's of several.
     """
     _check_length(settings.model.max_model_len, opened)
-    precision, dtype_notice = _precision(settings, opened)
+    ranks = 1 if collectives is None else collectives.size
+    precision, dtype_notice = _precision(settings, opened, ranks)
     backend, backend_notice = choose_backend(
         opened.spec,
         precision,
         block_size=settings.cache.block_size,
-        threads=settings.model.threads or usable_cores(),
+        threads=settings.model.threads or _threads_of(settings.parallel),
         cache=cache,
+        collectives=collectives,
     )
     kept = kept_notice(opened, precision, packs=backend_notice is None)
     return Computation(precision, backend, dtype_notice, backend_notice, kept)
@@ -121,7 +127,12 @@ def _check_length(asked: int | None, opened: OpenedModel) -> None:
         )
 
 
-def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str | None]:
+def _threads_of(parallel: ParallelConfig) -> int:
+    """Threads of one rank, where those of a node share its cores."""
+    return max(1, usable_cores() * parallel.num_nodes // parallel.num_ranks)
+
+
+def _precision(settings: Settings, opened: OpenedModel, ranks: int) -> tuple[Precision, str | None]:
     """What the flags ask for, and a notice where that is not what the model is stored in."""
     weights, kv_cache = _weights(settings.model.quantization, opened), settings.cache.dtype
     if kv_cache == "fp8":
@@ -133,7 +144,7 @@ def _precision(settings: Settings, opened: OpenedModel) -> tuple[Precision, str 
     if asked == "auto" and (weights in ("int8", "int4") or kv_cache == "int8"):
         # What computes with integers has bfloat16 between its matrices, on every processor.
         return Precision("bfloat16", weights, kv_cache), None
-    kernels = has_kernels(opened.spec, settings.cache.block_size)
+    kernels = ranks == 1 and has_kernels(opened.spec, settings.cache.block_size)
     dtype, notice = choose_dtype(asked, stored, has_kernels=kernels)
     return Precision(dtype, weights, kv_cache), notice
 

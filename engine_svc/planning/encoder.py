@@ -27,6 +27,11 @@ def check_flags(settings: Settings) -> None:
         raise ConfigError(
             "--kv-cache-memory-bytes and --num-gpu-blocks-override: encoders have no KV cache"
         )
+    if settings.parallel.num_ranks > 1:
+        raise ConfigError(
+            f"--tensor-parallel-size {settings.parallel.num_ranks}: an encoder computes on one "
+            "rank; several of them behind a router share the work"
+        )
     if settings.batch.speculative_config is not None:
         raise ConfigError("--speculative-config: an encoder generates nothing to guess at")
 

@@ -13,13 +13,14 @@ from engine_svc.planning.decoder import (
     pool_request,
     step_tokens,
 )
-from engine_svc.planning.sharding import shard, sharding_notices
+from engine_svc.planning.sharding import shard_of, sharding_notices
 
 if TYPE_CHECKING:
     from engine_svc.config import Settings
     from engine_svc.loader.opened import OpenedModel
     from engine_svc.planning.target import Target
     from kernels.backend import MemoryNeeds
+    from kernels.sharding import Shard
     from kernels.spec import DecoderSpec
 
 _LOGIT_BYTES = 4
@@ -111,7 +112,10 @@ class Sizes:
 def measure(scenario: Scenario) -> Sizes:
     """Sizes a scenario. Raises ConfigError for flags that do not go together."""
     opened, settings = scenario.opened, scenario.settings
-    rank = replace(opened, spec=shard(opened.spec, scenario.num_ranks))
+    shard = shard_of(opened.spec, scenario.num_ranks)
+    if scenario.num_ranks > 1 and not scenario.target.is_gpu:
+        return _measure_ranks(scenario, shard)
+    rank = replace(opened, spec=shard.spec)
     if scenario.target.is_gpu and settings.model.dtype in ("auto", "float16"):
         # All 16-bit types take the same, and the C++ back end counts in this one.
         settings = scenario.with_model(dtype="bfloat16").settings
@@ -122,6 +126,16 @@ def measure(scenario: Scenario) -> Sizes:
     gathered = num_tokens * (opened.spec.vocab_size - rank.spec.vocab_size)
     needs = replace(needs, activations=needs.activations + gathered * _LOGIT_BYTES)
     return Sizes(scenario, computation, rank.spec, needs, num_tokens)
+
+
+def _measure_ranks(scenario: Scenario, shard: Shard) -> Sizes:
+    """Sizes of ranks on CPUs, by the back end that would run them."""
+    from kernels.collectives import Absent  # with it comes torch
+
+    settings, opened = scenario.settings, scenario.opened
+    computation = choose_computation(settings, opened, collectives=Absent(0, shard.num_ranks))
+    needs = decoder_needs(settings, opened, computation)
+    return Sizes(scenario, computation, shard.spec, needs, step_tokens(settings, opened))
 
 
 def fit(sizes: Sizes) -> MemoryPlan:

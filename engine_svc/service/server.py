@@ -268,6 +268,7 @@ def _generator_parts(
 ) -> tuple[EngineMetrics, AsyncEngine, EngineServicer]:
     info = loaded.model_info
     loop = Engine(loaded.scheduler, loaded.kv, loaded.executor)
+    loaded.watch(loop.lose_worker)
     metrics = _metrics(info, lambda: loop.load)
     engine = AsyncEngine(
         loop,

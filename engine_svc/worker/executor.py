@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from engine_svc.worker.model_runner import ModelRunner
 
 
+class WorkerLostError(Exception):
+    """What computes is gone for good: no further step can work, and only a new engine helps."""
+
+
 class Executor(Protocol):
     """Computes steps, one at a time and in order, for the engine's thread."""
 
@@ -16,7 +20,7 @@ class Executor(Protocol):
         """Computes one step and returns what it produced.
 
         Requests whose logits are unusable are named in `failed`; whatever is raised means that the
-        worker's state is lost, and with it every request.
+        worker's state is lost, and with it every request. WorkerLostError ends the engine.
         """
         ...
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernels.backend import MemoryNeeds
+from kernels.collectives import Single
 from kernels.reference.decoder import ReferenceDecoder
 from kernels.reference.linear import HEAD_TILES, LAYER_TILES, RowTiles, packs
 from kernels.reference.weights import load_weights, planned_bytes
+from kernels.sharding import Shard, ShardedWeights
 
 if TYPE_CHECKING:
     from kernels.backend import OnProgress, Precision, WeightSource
+    from kernels.collectives import Collectives
     from kernels.spec import DecoderSpec
 
 _FLOAT32_BYTES = 4
@@ -28,9 +31,13 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def __init__(self, threads: int) -> None:
-        """Sets the number of threads that torch uses, in the whole process."""
+    def __init__(self, threads: int, collectives: Collectives | None = None) -> None:
+        """Sets the number of threads that torch uses, in the whole process.
+
+        With `collectives` of several ranks, decoders are this rank's part of a model.
+        """
         torch.set_num_threads(threads)
+        self._collectives = collectives or Single()
 
     @property
     def description(self) -> str:
@@ -44,7 +51,7 @@ class ReferenceBackend:
     def plan(
         self,
         spec: DecoderSpec,
-        source: WeightSource,  # noqa: ARG002 (the seam's; files of any type are held in the dtype)
+        source: WeightSource,
         precision: Precision,
         *,
         block_size: int,
@@ -53,13 +60,17 @@ class ReferenceBackend:
     ) -> MemoryNeeds:
         """What `load` with the same arguments will take. Raises ValueError as `load` does."""
         dtype = _checked_dtype(precision)
+        ranks, vocab_size = self._collectives.size, spec.vocab_size
+        spec, _ = self._own(spec, source)
         rope_kinds = len({layer.rope for layer in spec.layers})
         tables = rope_kinds * spec.max_position * spec.head_dim * dtype.itemsize
         kv_elements = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * block_size
         return MemoryNeeds(
             weights=planned_bytes(spec, dtype) + tables,
             activations=max(
-                _step_peak(spec, dtype, max_num_batched_tokens), _load_peak(spec, dtype)
+                _step_peak(spec, dtype, max_num_batched_tokens)
+                + _shared_peak(spec, dtype, max_num_batched_tokens, ranks, vocab_size),
+                _load_peak(spec, dtype),
             ),
             kv_per_block=kv_elements * dtype.itemsize,
         )
@@ -77,7 +88,20 @@ class ReferenceBackend:
         weight, if its shape or a value is wrong.
         """
         dtype = _checked_dtype(precision)
-        return ReferenceDecoder(spec, dtype, load_weights(spec, source, dtype, on_progress))
+        vocabulary = self._shard(spec).vocabulary
+        own, source = self._own(spec, source)
+        weights = load_weights(own, source, dtype, on_progress)
+        return ReferenceDecoder(own, dtype, weights, vocabulary, self._collectives)
+
+    def _shard(self, spec: DecoderSpec) -> Shard:
+        return Shard(spec, self._collectives.rank, self._collectives.size)
+
+    def _own(self, spec: DecoderSpec, source: WeightSource) -> tuple[DecoderSpec, WeightSource]:
+        """This rank's part of a model."""
+        if self._collectives.size == 1:
+            return spec, source
+        shard = self._shard(spec)
+        return shard.spec, ShardedWeights(source, shard)
 
 
 def _checked_dtype(precision: Precision) -> torch.dtype:
@@ -114,6 +138,19 @@ def _step_peak(spec: DecoderSpec, dtype: torch.dtype, num_tokens: int) -> int:
     gathered = 2 * spec.max_position * kv * (dtype.itemsize + 2 * _FLOAT32_BYTES)
     layers = rows * per_row + tile + gathered
     return max(layers, rows * hidden * dtype.itemsize + logits + head_tile)
+
+
+def _shared_peak(
+    spec: DecoderSpec, dtype: torch.dtype, num_tokens: int, ranks: int, vocab_size: int
+) -> int:
+    """Bytes beside those of a rank alone: what it has of others, rows of a sum and logits."""
+    if ranks == 1:
+        return 0
+    rows = RowTiles(LAYER_TILES).padded(num_tokens)
+    summed = rows * spec.hidden_size * (ranks * dtype.itemsize + _FLOAT32_BYTES)
+    # The parts, padded to the largest, and what they make.
+    gathered = num_tokens * (ranks * spec.vocab_size + vocab_size) * _FLOAT32_BYTES
+    return max(summed, gathered)
 
 
 def _load_peak(spec: DecoderSpec, dtype: torch.dtype) -> int:

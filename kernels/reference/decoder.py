@@ -2,6 +2,9 @@
 
 rows            [ num_tokens | pad ]      all but attention works on rows that make whole tiles
 qkv             [ q heads | k heads | v heads ]    one product; q and k are normed and turned as one
+
+Of several ranks each has some of the heads, neurons and tokens (`kernels.sharding`). All have all
+rows of x: what o, down and the embedding give is summed over the ranks, and rank 0 gathers logits.
 """
 
 from __future__ import annotations
@@ -19,14 +22,17 @@ from kernels.backend import StepResult
 from kernels.reference.activation import gated_activation, softcap_
 from kernels.reference.embedding import embedding
 from kernels.reference.kv_cache_write import kv_cache_write
-from kernels.reference.linear import HEAD_TILES, LAYER_TILES, prove_tiles
+from kernels.reference.linear import HEAD_TILES, LAYER_TILES, RowTiles, prove_tiles
 from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import rms_norm
 from kernels.reference.rope import rope, rope_table
 from kernels.reference.sampling import pick_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernels.backend import StepInputs
+    from kernels.collectives import Collectives
     from kernels.reference.weights import DecoderWeights, LayerWeights
     from kernels.spec import DecoderSpec, LayerSpec
 
@@ -55,8 +61,18 @@ class _KVInputs:
 class ReferenceDecoder:
     """A loaded decoder. Implements `kernels.backend.Decoder`."""
 
-    def __init__(self, spec: DecoderSpec, dtype: torch.dtype, weights: DecoderWeights) -> None:
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        dtype: torch.dtype,
+        weights: DecoderWeights,
+        vocabulary: Sequence[range],
+        collectives: Collectives,
+    ) -> None:
+        """`spec` and `weights` are this rank's; `vocabulary` has the token ids of every rank."""
         self._spec = spec
+        self._vocabulary = vocabulary
+        self._collectives = collectives
         self._dtype = dtype
         self._weights = weights
         self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -66,7 +82,9 @@ class ReferenceDecoder:
                 for kind in {layer.rope for layer in spec.layers}
             }
             shapes = {linear.shape for layer in weights.layers for linear in layer.linears}
-            self._tiles = prove_tiles(sorted(shapes), LAYER_TILES, dtype)
+            self._tiles = _common_tiles(
+                prove_tiles(sorted(shapes), LAYER_TILES, dtype), collectives
+            )
             self._head_tiles = prove_tiles([weights.head.shape], HEAD_TILES, dtype)
 
     @property
@@ -92,14 +110,17 @@ class ReferenceDecoder:
         factors = {kind: table.rows(positions) for kind, table in self._ropes.items()}
         kv = _KVInputs.of(inputs)
 
-        x = embedding(token_ids, self._weights.embed, self._spec.embedding_scale)
+        x = self._embed(token_ids)
         for layer, weights, cache in zip(
             self._spec.layers, self._weights.layers, self._caches, strict=True
         ):
             self._attention(x, layer, weights, cache, factors[layer.rope], kv)
             self._mlp(x, weights)
         rows = np.concatenate((inputs.picks.rows, inputs.logits_rows))
-        logits = self._logits(x[torch.from_numpy(rows)]).numpy()
+        gathered = self._logits(x[torch.from_numpy(rows)])
+        if gathered is None:
+            return _nothing(self._vocabulary[-1].stop)
+        logits = gathered.numpy()
         num_picks = len(inputs.picks.rows)
         hidden = None
         if inputs.hidden_rows is not None:
@@ -108,6 +129,17 @@ class ReferenceDecoder:
         return StepResult(
             pick_tokens(logits[:num_picks], inputs.picks), logits[num_picks:], hidden=hidden
         )
+
+    def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings [rows, hidden] of tokens, each from the rank that has it."""
+        scale = self._spec.embedding_scale
+        if self._collectives.size == 1:
+            return embedding(token_ids, self._weights.embed, scale)
+        own = self._vocabulary[self._collectives.rank]
+        index = token_ids - own.start
+        elsewhere = (index < 0) | (index >= len(own))
+        x = embedding(index.masked_fill(elsewhere, 0), self._weights.embed, scale)
+        return self._collectives.sum(x.masked_fill_(elsewhere[:, None], 0.0))
 
     def _attention(
         self,
@@ -140,7 +172,7 @@ class ReferenceDecoder:
             window=layer.window,
             softcap=spec.attention_softcap,
         ).flatten(1)
-        out = self._tiles.apply(weights.o, attended)
+        out = self._collectives.sum(self._tiles.apply(weights.o, attended))
         if weights.post_attn_norm is not None:
             out = rms_norm(out, weights.post_attn_norm, spec.norm_eps)
         x.add_(out)
@@ -149,13 +181,17 @@ class ReferenceDecoder:
         """Adds the layer's gated MLP to x [rows, hidden]."""
         h = rms_norm(x, weights.mlp_norm, self._spec.norm_eps)
         gate_up = self._tiles.apply(weights.gate_up, h)
-        out = self._tiles.apply(weights.down, gated_activation(self._spec.activation, gate_up))
+        partial = self._tiles.apply(weights.down, gated_activation(self._spec.activation, gate_up))
+        out = self._collectives.sum(partial)
         if weights.post_mlp_norm is not None:
             out = rms_norm(out, weights.post_mlp_norm, self._spec.norm_eps)
         x.add_(out)
 
-    def _logits(self, x: torch.Tensor) -> torch.Tensor:
-        """Float32 logits [rows, vocab] of rows of the residual stream, any number of them."""
+    def _logits(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Float32 logits [rows, vocab] of rows of the residual stream, any number of them.
+
+        None on ranks that only have a part of them to give.
+        """
         logits = torch.empty(len(x), self._spec.vocab_size)
         size = self._head_tiles.largest
         for rows, out in zip(torch.split(x, size), torch.split(logits, size), strict=True):
@@ -165,7 +201,22 @@ class ReferenceDecoder:
             out.copy_(self._weights.head(h)[: len(rows)])
         if self._spec.logit_softcap is not None:
             softcap_(logits, self._spec.logit_softcap)
-        return logits
+        return self._collectives.gather(logits, [len(ids) for ids in self._vocabulary])
+
+
+def _common_tiles(tiles: RowTiles, collectives: Collectives) -> RowTiles:
+    """The row counts that every rank has proved, so that all pad a step's rows alike."""
+    proved = torch.tensor([float(size in tiles.sizes) for size in LAYER_TILES])
+    counts = collectives.sum(proved).tolist()
+    kept = (
+        size for size, n in zip(LAYER_TILES, counts, strict=True) if round(n) == collectives.size
+    )
+    return RowTiles(tuple(kept) or (1,))
+
+
+def _nothing(vocab_size: int) -> StepResult:
+    """What ranks return that do not pick."""
+    return StepResult(np.empty(0, dtype=np.int32), np.empty((0, vocab_size), dtype=np.float32))
 
 
 def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

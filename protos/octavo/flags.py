@@ -202,10 +202,20 @@ _ENGINE_FLAGS: Flags = (
         },
     ),
     (
+        "--tensor-parallel-size",
+        {
+            "type": click.IntRange(1, 1024),
+            "default": 1,
+            "help": "Ranks, processes that each hold a part of every matrix and of the KV cache; "
+            "sizes of memory are then of each rank. torch computes.",
+        },
+    ),
+    (
         "--threads",
         {
             "type": click.IntRange(1, 1024),
-            "help": "Threads that compute. Default: the cores this process may use.",
+            "help": "Threads that compute, in each rank. Default: the cores this process may use, "
+            "shared among the ranks of its node.",
         },
     ),
     (
@@ -239,6 +249,42 @@ _PROCESS_FLAGS: Flags = (
     ),
     *SERVER_TLS_FLAGS,
     (
+        "--nnodes",
+        {
+            "type": click.IntRange(1, 1024),
+            "default": 1,
+            "help": "Nodes that the ranks of --tensor-parallel-size are on, as many on each; the "
+            "same command runs on all.",
+        },
+    ),
+    (
+        "--node-rank",
+        {
+            "type": click.IntRange(0),
+            "default": 0,
+            "help": "This node's number. Node 0 serves, the others compute for it.",
+        },
+    ),
+    (
+        "--master-addr",
+        {"metavar": "HOST", "help": "Node 0 as the others reach it, where the ranks meet."},
+    ),
+    (
+        "--master-port",
+        {
+            "type": click.IntRange(1, 65535),
+            "help": "Port of --master-addr. On one node a free one is taken.",
+        },
+    ),
+    (
+        "--local-rank",
+        {
+            "type": click.IntRange(0),
+            "hidden": True,
+            "help": "The rank on its node, for processes that a node's first rank starts.",
+        },
+    ),
+    (
         "--exit-with-parent",
         {
             "type": click.IntRange(1),
@@ -265,15 +311,6 @@ _PLAN_FLAGS: Flags = (
             "metavar": "NAME",
             "help": "Plan for the memory of a GPU, for example H100, less --gpu-memory-utilization."
             " Sizes only: the engine has no GPU back end yet.",
-        },
-    ),
-    (
-        "--tensor-parallel-size",
-        {
-            "type": click.IntRange(1, 1024),
-            "default": 1,
-            "help": "Ranks that each hold a part of every matrix. Sizes only: the engine runs on "
-            "one rank.",
         },
     ),
     (

@@ -1,0 +1,73 @@
+"""Runs the worker in the caller's thread and has the other ranks take part in its steps."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from engine_svc.parallel.step_wire import stop
+from engine_svc.worker.executor import WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine_svc.batch import SampledTokens, ScheduledBatch
+    from engine_svc.parallel.processes import WorkerProcesses
+    from engine_svc.parallel.ranks import Ranks
+    from engine_svc.worker.model_runner import ModelRunner
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 2.0  # for ranks to end by themselves
+_FATE_SECONDS = 0.5  # for the system to say how a process ended
+
+
+class TensorParallelExecutor:
+    """Rank 0 of several. Implements `Executor`.
+
+    A rank that is lost takes the others along: the processes started here are killed at once, and
+    those on other nodes end as their connections do.
+    """
+
+    def __init__(self, runner: ModelRunner, ranks: Ranks, processes: WorkerProcesses) -> None:
+        """The runner's decoder leads these ranks; `processes` are those of this node."""
+        self._runner: ModelRunner | None = runner
+        self._ranks = ranks
+        self._processes = processes
+        self._ending = threading.Lock()  # held for good by who ends the ranks
+        self._lost: str | None = None
+
+    def submit(self, batch: ScheduledBatch) -> SampledTokens:
+        """Computes one step. Raises RuntimeError once closed, WorkerLostError without a rank."""
+        if self._runner is None:
+            raise RuntimeError("the executor is closed")
+        if self._lost is not None:
+            raise WorkerLostError(self._lost)
+        return self._runner.execute(batch)
+
+    def watch(self, on_lost: Callable[[str], object]) -> None:
+        """Has `on_lost` told, on another thread, which rank is lost and how, also between steps."""
+        self._ranks.watch(lambda rank: self._lose(rank, on_lost))
+
+    def close(self) -> None:
+        """Ends the other ranks and drops the worker. May be called twice."""
+        self._runner = None
+        if not self._ending.acquire(blocking=False):
+            return
+        with suppress(WorkerLostError):
+            self._ranks.leave()
+            self._ranks.tell(stop())
+        if not self._processes.wait(_STOP_SECONDS):
+            log.error("ranks did not end within %g s and are killed", _STOP_SECONDS)
+        self._processes.kill()
+
+    def _lose(self, rank: int, on_lost: Callable[[str], object]) -> None:
+        if not self._ending.acquire(blocking=False):
+            return
+        self._lost = self._processes.fate(rank, _FATE_SECONDS)
+        self._ranks.leave()
+        log.critical("%s: the engine cannot go on and ends", self._lost)
+        self._processes.kill()
+        on_lost(self._lost)

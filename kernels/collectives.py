@@ -1,0 +1,120 @@
+"""What ranks that share one decoder tell each other within a step.
+
+Each rank holds a part of every matrix (`kernels.sharding`) and computes all rows of a step:
+
+    sum      partial products of o and down, and rows of the embedding      the same on every rank
+    gather   parts of the logits, by columns                                on rank 0, which picks
+
+A sum is taken in the order of the ranks, over terms rounded to their type as they were sent, and is
+rounded once at its end. It depends neither on the batch nor on who came first, which an all-reduce
+does not promise; it is also the same bits on every rank, so that all go on from equal rows.
+
+A decoder is given its collectives and hands them on; there is no default group and no current rank.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Collectives(Protocol):
+    """The ranks of one decoder as one of them sees them. Every rank makes the same calls."""
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """The sum over all ranks of x, which has one shape and type on all of them.
+
+        Added up in float32 and in the order of ranks, then rounded once to x's type.
+        """
+        ...
+
+    def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor | None:
+        """x [rows, widths[rank]] of all ranks side by side, [rows, sum(widths)], on rank 0.
+
+        None on the others.
+        """
+        ...
+
+
+class Single:
+    """One rank that holds everything. Implements `Collectives`."""
+
+    rank = 0
+    size = 1
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """x itself."""
+        return x
+
+    def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:  # noqa: ARG002 (the seam's)
+        """x itself."""
+        return x
+
+
+class Absent:
+    """Ranks that are planned for and not there. Implements `Collectives`, but for its calls."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+
+    def sum(self, x: torch.Tensor) -> NoReturn:  # noqa: ARG002 (the seam's)
+        """Raises RuntimeError."""
+        raise RuntimeError(f"the {self.size} ranks of a plan add nothing up")
+
+    def gather(self, x: torch.Tensor, widths: Sequence[int]) -> NoReturn:  # noqa: ARG002 (the seam's)
+        """Raises RuntimeError."""
+        raise RuntimeError(f"the {self.size} ranks of a plan have nothing to gather")
+
+
+class Group:
+    """Ranks in processes of their own, over gloo or NCCL. Implements `Collectives`.
+
+    The tensors are on the device that the process group's back end takes. What torch raises when a
+    peer is gone or silent for the group's timeout is a RuntimeError.
+    """
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self.rank = group.rank()
+        self.size = group.size()
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """As `Collectives`."""
+        x = x.contiguous()
+        parts = [torch.empty_like(x) for _ in range(self.size)]
+        dist.all_gather(parts, x, group=self._group)
+        return in_order(parts)
+
+    def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor | None:
+        """As `Collectives`."""
+        padded = torch.nn.functional.pad(x, (0, max(widths) - x.shape[1])).contiguous()
+        if self.rank != 0:
+            dist.gather(padded, None, group=self._group, group_dst=0)
+            return None
+        parts = [torch.empty_like(padded) for _ in widths]
+        dist.gather(padded, parts, group=self._group, group_dst=0)
+        return torch.cat([part[:, :width] for part, width in zip(parts, widths, strict=True)], 1)
+
+
+def in_order(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum of tensors of one shape and type, first to last in float32, rounded once."""
+    total = parts[0].to(torch.float32, copy=True)
+    for part in parts[1:]:
+        total += part
+    return total.to(parts[0].dtype)

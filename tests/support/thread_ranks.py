@@ -1,0 +1,84 @@
+"""Several ranks of one decoder in one process: each on a thread, adding up what they lay out."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernels.collectives import in_order
+from tests.support.picks import picks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernels.backend import Decoder, StepInputs, StepResult
+    from kernels.collectives import Collectives
+
+
+class _Table:
+    """Where the ranks lay out tensors for each other."""
+
+    def __init__(self, size: int) -> None:
+        self._tensors: list[torch.Tensor] = [torch.empty(0)] * size
+        self._barrier = threading.Barrier(size, timeout=60)
+
+    def exchange(self, rank: int, x: torch.Tensor) -> list[torch.Tensor]:
+        """All ranks' tensors, in their order."""
+        self._tensors[rank] = x
+        self._barrier.wait()
+        found = list(self._tensors)
+        self._barrier.wait()
+        return found
+
+
+class ThreadCollectives:
+    """One rank. Implements `Collectives`."""
+
+    def __init__(self, rank: int, size: int, table: _Table) -> None:
+        self.rank = rank
+        self.size = size
+        self._table = table
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """As `Collectives`."""
+        return in_order(self._table.exchange(self.rank, x.clone()))
+
+    def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor | None:
+        """As `Collectives`."""
+        parts = self._table.exchange(self.rank, x.clone())
+        assert [part.shape[1] for part in parts] == list(widths)
+        return torch.cat(parts, 1) if self.rank == 0 else None
+
+
+class ThreadRanks:
+    """Decoders of all ranks as one. Implements `Decoder`."""
+
+    def __init__(self, size: int, load: Callable[[Collectives], Decoder]) -> None:
+        table = _Table(size)
+        self._pool = ThreadPoolExecutor(size)
+        ranks = [ThreadCollectives(rank, size, table) for rank in range(size)]
+        self.decoders = list(self._pool.map(load, ranks))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all ranks' weights."""
+        return sum(decoder.weight_bytes for decoder in self.decoders)
+
+    def allocate_kv(self, num_blocks: int, block_size: int) -> None:
+        """Makes all pools."""
+        for decoder in self.decoders:
+            decoder.allocate_kv(num_blocks, block_size)
+
+    def step(self, inputs: StepInputs) -> StepResult:
+        """Computes one step on all ranks; the result is that of rank 0."""
+        rows = torch.cat([torch.from_numpy(r) for r in (inputs.picks.rows, inputs.logits_rows)])
+        others = dataclasses.replace(
+            inputs, picks=picks_of(), logits_rows=rows.numpy(), hidden_rows=None
+        )
+        each = [inputs, *[others] * (len(self.decoders) - 1)]
+        results = self._pool.map(lambda decoder, own: decoder.step(own), self.decoders, each)
+        return next(results)
