@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import psutil
 import pytest
+from octavo.inference.v1 import inference_pb2 as pb
+from octavo.inference.v1 import inference_pb2_grpc
 
 from tests.support.held_engine import Gate
 from tests.support.held_service import running_process
@@ -62,6 +66,22 @@ class Traced:
                     kill = False
                     self._kill_the_engine_in_use()
         return text
+
+    def call_of(self, request_id: str) -> ReceivedSpan:
+        """The span of the call with that id, once it has come."""
+
+        def found() -> list[ReceivedSpan]:
+            return [
+                span
+                for span in self.receiver.spans
+                if span.attributes.get("octavo.request_id") == request_id
+                and span.service == "octavo-router"
+                and span.kind == SERVER
+            ]
+
+        assert self.receiver.wait_for(lambda: bool(found()))
+        (call,) = found()
+        return call
 
     def _kill_the_engine_in_use(self) -> None:
         busy = by_label(self.router, "octavo_router_engine_requests_in_flight", "target")
@@ -127,6 +147,65 @@ def test_lines_of_a_request_carry_its_ids_and_none_of_its_words(traced: Traced) 
     assert line["trace_id"] == trace
     assert line["span_id"] != PARENT  # the router's own span
     assert QUESTION not in traced.router.log.read_text()
+
+
+MESSAGES = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "operation", "prefix"),
+    [
+        ("/v1/chat/completions", MESSAGES, "chat", "chatcmpl-"),
+        ("/v1/messages", MESSAGES | {"model": "held"}, "chat", "msg_"),
+        ("/v1/responses", {"input": QUESTION, "max_output_tokens": 5}, "chat", "resp_"),
+        ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 5}, "text_completion", "cmpl-"),
+    ],
+)
+def test_whichever_way_it_is_asked_for_an_answer_is_a_trace(
+    traced: Traced, path: str, body: dict[str, Any], operation: str, prefix: str
+) -> None:
+    answer = httpx.post(f"{traced.router.url}{path}", json=body).raise_for_status().json()
+
+    call = traced.call_of(answer["id"].removeprefix(prefix))
+    assert call.name == f"{operation} held"
+    assert call.parent_id == ""
+    assert call.attributes["gen_ai.response.id"] == answer["id"]
+    usage = answer["usage"]
+    read = usage.get("input_tokens", usage.get("prompt_tokens"))
+    cached = usage.get("cache_read_input_tokens") or 0  # Anthropic counts them beside the others
+    assert call.attributes["gen_ai.usage.input_tokens"] == read + cached
+    attempts = [s for s in traced.receiver.named("attempt") if s.parent_id == call.span_id]
+    assert len(attempts) == len(body.get("prompt", [""]))
+
+
+def test_a_grpc_caller_is_the_parent_too(traced: Traced) -> None:
+    metadata = (("traceparent", f"00-{'0' * 31}2-{PARENT}-01"), ("x-request-id", "by-grpc"))
+    with grpc.insecure_channel(traced.router.grpc_target) as channel:
+        stub = inference_pb2_grpc.InferenceStub(channel)
+        request = pb.CreateCompletionRequest(prompt=pb.Prompt(text="a"), max_tokens=3)
+        assert stub.CreateCompletion(request, metadata=metadata).choices
+
+    call = traced.call_of("by-grpc")
+    assert (call.trace_id, call.parent_id) == (f"{'0' * 31}2", PARENT)
+
+
+def test_a_client_that_leaves_is_no_error(traced: Traced) -> None:
+    body = BODY | {"max_tokens": 1500}
+    for _, gate in traced.engines.values():
+        gate.hold()
+        gate.let_pass(4)
+    try:
+        url, headers = f"{traced.router.url}/v1/chat/completions", {"x-request-id": "left"}
+        with httpx.stream("POST", url, json=body, headers=headers) as answer:
+            next(line for line in answer.iter_lines() if "content" in line)
+        call = traced.call_of("left")
+    finally:
+        for _, gate in traced.engines.values():
+            gate.open()
+
+    (attempt,) = (s for s in traced.receiver.named("attempt") if s.parent_id == call.span_id)
+    for span in (call, attempt):
+        assert (span.attributes["octavo.outcome"], span.status) == ("cancelled", 0)
 
 
 def test_metrics_are_sent_and_shown(traced: Traced) -> None:

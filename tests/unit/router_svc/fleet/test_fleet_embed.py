@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -11,10 +12,14 @@ from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
+from prometheus_client import CollectorRegistry
 
+from router_svc.call_context import CallContext
 from router_svc.engines.encoder_types import EncoderInput, EncoderRequest, EncoderTask
 from router_svc.errors import ApiError, ErrorKind
 from router_svc.fleet.fleet import Fleet
+from router_svc.tracing.observer import Observer
+from tests.support.kept_spans import KeptSpans
 from tests.support.scripted_encoder_engine import ScriptedEncoder, serve_encoder
 
 
@@ -89,3 +94,24 @@ async def test_when_all_are_full_the_refusal_is_the_engines_own(
 
     assert caught.value.kind is ErrorKind.RATE_LIMITED
     assert (len(first.calls), len(second.calls)) == (1, 1)
+
+
+async def test_each_engine_that_is_asked_has_a_span_which_it_is_told_of(
+    two: tuple[Fleet, ScriptedEncoder, ScriptedEncoder],
+) -> None:
+    fleet, first, second = two
+    first.refusal = second.refusal = FULL
+    kept = KeptSpans()
+    observer = Observer(CollectorRegistry(), kept.tracing)
+
+    with observer.watch("embeddings", "", CallContext("r")) as context:
+        request = replace(REQUEST, call=context.call)
+        with pytest.raises(ApiError):
+            await fleet.embed(request, [EncoderInput([5])])
+
+    asked, other, call = kept.all()
+    assert asked.parent == other.parent == call.context
+    assert [link.context for link in other.links] == [asked.context]
+    assert {span.attributes["error.type"] for span in (asked, other)} == {"rate_limited"}
+    told = {each.traceparent.split("-")[2] for each in (*first.calls, *second.calls)}
+    assert told == {f"{span.context.span_id:016x}" for span in (asked, other)}
