@@ -94,6 +94,7 @@ class EngineChannel:
         self.load = EngineLoad()
         self._silent_ticks = 0  # since the engine was last heard
         self.draining = False
+        self.stalled = False  # its steps hang, though it answers
         self.ready_since = 0.0  # time.monotonic()
         self.num_generated = 0  # tokens that came from the engine so far
         self._check = check
@@ -339,6 +340,7 @@ class EngineChannel:
         async for answer in stub.WatchLoads(telemetry_pb2.WatchLoadsRequest()):
             self._silent_ticks = 0
             self.draining = answer.state == telemetry_pb2.ENGINE_STATE_DRAINING
+            self.stalled = answer.state == telemetry_pb2.ENGINE_STATE_STALLED
             self.load = EngineLoad(
                 num_running=answer.num_running,
                 num_waiting=answer.num_waiting,

@@ -306,14 +306,16 @@ class Fleet:
             self._on_ready(target, info)
 
     def _move_from(self, member: Member) -> None:
-        """Takes answers off an engine that drains, if there is another to go on with them."""
-        draining = self._move_on_drain and member.channel.draining
-        if not (draining and member.channel.num_in_flight):
+        """Takes answers off an engine that drains, or whose steps hang, if there is another."""
+        if member.channel.stalled:
+            error = ApiError(ErrorKind.UNAVAILABLE, "the engine's steps hang")
+        elif self._move_on_drain and member.channel.draining:
+            error = ApiError(ErrorKind.UNAVAILABLE, "the engine is draining", code="draining")
+        else:
             return
-        if any(other.may_serve for other in self._members.values() if other is not member):
-            member.channel.fail_all(
-                ApiError(ErrorKind.UNAVAILABLE, "the engine is draining", code="draining")
-            )
+        others = (other for other in self._members.values() if other is not member)
+        if member.channel.num_in_flight and any(other.may_serve for other in others):
+            member.channel.fail_all(error)
 
     def _check(self, info: EngineInfo) -> None:
         """Refuses an engine whose weights are not those of the others."""

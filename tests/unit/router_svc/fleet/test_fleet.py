@@ -36,6 +36,10 @@ class OneTokenEngine(engine_pb2_grpc.EngineServicer):
         """Says that it takes no more."""
         self.telemetry.load.state = telemetry_pb2.ENGINE_STATE_DRAINING
 
+    def hang(self) -> None:
+        """Says that its steps do not end."""
+        self.telemetry.load.state = telemetry_pb2.ENGINE_STATE_STALLED
+
     async def GetModelInfo(self, request, context):  # noqa: N802 - gRPC's name
         return pb.GetModelInfoResponse(served_names=["m"], tokenizer_sha256="abc")
 
@@ -147,3 +151,18 @@ async def test_an_answer_leaves_an_engine_that_drains_or_is_left_to_finish(
             rest = [event async for event in events]
     assert isinstance(rest[-1], EngineFinish)
     assert fleet.num_failovers == int(move)
+
+
+async def test_an_answer_leaves_an_engine_whose_steps_hang() -> None:
+    engines = OneTokenEngine(), OneTokenEngine()
+    async with fleet_of(*engines, move_on_drain=False) as (fleet, _):
+        events = aiter(fleet.submit(REQUEST))
+        await anext(events)
+
+        engines[0].hang()
+        engines[1].go_on.set()
+
+        async with asyncio.timeout(5):
+            rest = [event async for event in events]
+    assert isinstance(rest[-1], EngineFinish)
+    assert fleet.num_failovers == 1
