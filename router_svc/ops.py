@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from router_svc.fleet.metrics import IN_FLIGHT
-from router_svc.metrics import CONTENT_TYPE, merged_exposition
+from router_svc.metrics import CONTENT_TYPE, merged_exposition, only_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,10 +50,12 @@ def ops_routes(router: Readiness, fleets: Sequence[Fleet], summing: Summing) -> 
         values = [sample.value for family in families for sample in family.samples]
         return JSONResponse({"requests_in_flight": int(sum(values))})
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(request: Request) -> Response:
         engines = asyncio.gather(*(fleet.metrics() for fleet in fleets))
         families, answers = await asyncio.gather(summing(), engines)
         expositions = [text for texts in answers for text in texts]
+        if names := request.query_params.getlist("name[]"):
+            families, expositions = only_named(families, expositions, frozenset(names))
         text = await asyncio.to_thread(merged_exposition, families, expositions)
         return Response(text, media_type=CONTENT_TYPE)
 

@@ -50,8 +50,8 @@ class Tab:
         expect(self.page.locator(".assistant:not([aria-busy])")).to_have_count(number)
 
     def asked(self, path: str) -> int:
-        """How many requests of this path were sent."""
-        return sum(url == self.url + path for url in self.requests)
+        """How many requests of this path were sent, whatever their query."""
+        return sum(url.partition("?")[0] == self.url + path for url in self.requests)
 
 
 OpenTab = Callable[..., Tab]

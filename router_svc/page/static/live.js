@@ -10,6 +10,8 @@ import { TILES, Tile } from "./tiles.js";
 const POLL_SECONDS = 1;
 const AGAIN_SECONDS = 3; // after a failure
 const TIMEOUT_SECONDS = 5;
+// No more than is read: a whole exposition of many engines would be work for the router.
+const SCRAPE = `metrics?${new URLSearchParams(WANTED.map((name) => ["name[]", name]))}`;
 
 /** Asks for /metrics every second while the page can be seen, and shows what it says. */
 export class Live {
@@ -53,7 +55,7 @@ export class Live {
   async _ask() {
     let text;
     try {
-      const response = await this._api.get("metrics", AbortSignal.timeout(TIMEOUT_SECONDS * 1000));
+      const response = await this._api.get(SCRAPE, AbortSignal.timeout(TIMEOUT_SECONDS * 1000));
       text = await response.text();
     } catch (error) {
       const status = error instanceof ApiError ? error.status : 0;
@@ -73,7 +75,7 @@ export class Live {
     const ready = engines.filter((engine) => engine.state === "ok").length;
     const state = ready === engines.length && ready ? "ok" : ready ? "warn" : "down";
     const text = engines.length === 1 ? engines[0].label : `${ready} of ${engines.length} engines ready`;
-    this._onState({ state, text });
+    this._onState({ state, text, serves: ready > 0 });
     if (byId("live").hidden) return;
     const failed = `${number(total.failovers)} failovers, ${number(total.retries)} retries since the start`;
     if (!this._paused) byId("updated").textContent = `Every second, ${SPAN / 60} minutes back · ${failed}`;

@@ -9,9 +9,10 @@ const api = new Api();
 const playground = new Playground(api);
 const live = new Live(api, showState);
 
-function showState({ state, text }) {
+function showState({ state, text, serves = false }) {
   const health = byId("health");
   if (health.dataset.state !== state) announce(text);
+  if (serves && !playground.hasModels) playground.loadModels(); // the engines came later
   health.dataset.state = state;
   byId("health-text").textContent = text;
 }

@@ -24,6 +24,11 @@ export class Playground {
     this._settle();
   }
 
+  /** Whether the list of models has come. */
+  get hasModels() {
+    return byId("model").options.length > 0;
+  }
+
   /** Lists the models that are served. */
   async loadModels() {
     let found;

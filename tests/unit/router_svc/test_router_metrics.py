@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from router_svc.errors import ApiError, ErrorKind
-from router_svc.metrics import RouterMetrics, merged_exposition
+from router_svc.metrics import RouterMetrics, merged_exposition, only_named
 
 ENGINE = b"""# HELP vllm:num_requests_running Running.
 # TYPE vllm:num_requests_running gauge
@@ -43,6 +43,27 @@ def test_a_family_of_router_and_engines_is_declared_once_with_its_times_of_creat
     assert text.count("# TYPE octavo_router_retried_created gauge") == 1
     assert 'octavo_router_retried_total{engine="0"} 1.0' in text
     assert "octavo_router_retried_total 1.0" in text
+
+
+def test_who_asks_for_some_names_gets_these_as_in_the_whole() -> None:
+    engine = CollectorRegistry()
+    Counter("tokens", "Text.", ["engine"], registry=engine).labels("0").inc()
+    Counter("tokens_cached", "Text.", ["engine"], registry=engine).labels("0").inc()
+    Histogram("first", "Text.", ["engine"], registry=engine).labels("0").observe(1)
+    own = CollectorRegistry()
+    Gauge("ready", "Text.", registry=own).set(1)
+    Gauge("busy", "Text.", registry=own).set(1)
+    whole = merged_exposition(own.collect(), [generate_latest(engine)]).decode().splitlines()
+    names = {"tokens_total", "first_bucket", "ready", "none"}
+
+    some = merged_exposition(*only_named(own.collect(), [generate_latest(engine)], names)).decode()
+
+    wanted = ("tokens_total", "first_bucket", "ready")
+    described = tuple(
+        f"# {word} {each} " for word in ("HELP", "TYPE") for each in (*wanted, "first")
+    )
+    assert some.splitlines() == [line for line in whole if line.startswith((*wanted, *described))]
+    assert "first_bucket" in some
 
 
 @pytest.mark.parametrize(
