@@ -17,6 +17,7 @@ from engine_svc.memory import PoolRequest
 from engine_svc.planning.stored_weights import kept_notice
 from engine_svc.processor import choose_dtype, usable_cores
 from kernels.backend import Precision
+from kernels.cpu.backend import CpuBackend
 
 if TYPE_CHECKING:
     from engine_svc.config import ParallelConfig, Settings
@@ -81,7 +82,7 @@ def choose_computation(
         cache=cache,
         collectives=collectives,
     )
-    kept = kept_notice(opened, precision, packs=backend_notice is None)
+    kept = kept_notice(opened, precision, packs=backend.name == CpuBackend.name)
     return Computation(precision, backend, dtype_notice, backend_notice, kept)
 
 

@@ -37,6 +37,7 @@ class Layout:
     write: Callable[[torch.Tensor], Matrix]
     config: Config
     ignored: tuple[str, ...] = field(default=())  # ends of modules' names that stay dense
+    head: bool = False  # whether the head is quantised too
 
 
 def quantize_checkpoint(dense: Path, out: Path, layout: Layout) -> Tensors:
@@ -49,7 +50,8 @@ def quantize_checkpoint(dense: Path, out: Path, layout: Layout) -> Tensors:
     meant: Tensors = {}
     for name, weight in load_file(dense / "model.safetensors").items():
         module = name.removesuffix(".weight")
-        if name.endswith(DENSE_ENDS) or module.endswith(layout.ignored or ("?",)):
+        is_head = layout.head and name == "lm_head.weight"
+        if not is_head and (name.endswith(DENSE_ENDS) or module.endswith(layout.ignored or ("?",))):
             tensors[name] = weight
             meant[name] = weight.float()
             continue
@@ -111,17 +113,11 @@ def _groups(num_in: int, group_size: int) -> torch.Tensor:
     return torch.arange(num_in) // (num_in if group_size == -1 else group_size)
 
 
-def _word(values: list[torch.Tensor], bits: int) -> torch.Tensor:
-    """int32 with the first value in the lowest bits."""
-    word = torch.zeros_like(values[0])
-    for place, value in enumerate(values):
-        word |= value << (bits * place)
-    return (
-        word.to(torch.int64)
-        .bitwise_and(0xFFFFFFFF)
-        .sub((word.bitwise_and(0x80000000) != 0).long() << 32)
-        .to(torch.int32)
-    )
+def _words(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """[n, 32 / bits, …] to int32 [n, …]: the first value of each in the lowest bits."""
+    places = bits * torch.arange(values.shape[1]).reshape(-1, *[1] * (values.dim() - 2))
+    unsigned = (values.long() << places).sum(1)
+    return torch.where(unsigned < 1 << 31, unsigned, unsigned - (1 << 32)).to(torch.int32)
 
 
 def pack(values: torch.Tensor, bits: int, dim: int) -> torch.Tensor:
@@ -130,18 +126,13 @@ def pack(values: torch.Tensor, bits: int, dim: int) -> torch.Tensor:
     moved = values.movedim(dim, 0)
     missing = -len(moved) % per_word
     padded = torch.cat((moved, torch.zeros(missing, *moved.shape[1:], dtype=moved.dtype)))
-    words = [_word(list(padded[i : i + per_word]), bits) for i in range(0, len(padded), per_word)]
-    return torch.stack(words).movedim(0, dim)
+    return _words(padded.reshape(-1, per_word, *moved.shape[1:]), bits).movedim(0, dim)
 
 
 def pack_awq(values: torch.Tensor) -> torch.Tensor:
     """[n, out] to [n, out / 8]: place i of a word has its output 0 2 4 6 1 3 5 7."""
-    order = (0, 2, 4, 6, 1, 3, 5, 7)
-    words = [
-        _word([values[:, first + output] for output in order], 4)
-        for first in range(0, values.shape[1], 8)
-    ]
-    return torch.stack(words, 1)
+    eights = values.reshape(len(values), -1, 8).movedim(2, 1)  # [n, 8, out / 8]
+    return _words(eights[:, [0, 2, 4, 6, 1, 3, 5, 7]], 4)
 
 
 def awq(group_size: int = 32, *, scale_type: Any = torch.float16, ignored: Any = ()) -> Layout:
@@ -176,6 +167,7 @@ def gptq(
     desc_act: bool = False,
     version: int = 1,
     with_g_idx: bool = True,
+    head: bool = False,
 ) -> Layout:
     """AutoGPTQ's; version 2 is GPTQModel's other one, whose zero points are not lowered."""
 
@@ -204,8 +196,9 @@ def gptq(
         "desc_act": desc_act,
         "damp_percent": 0.1,
         "checkpoint_format": "gptq" if version == 1 else "gptq_v2",
+        "lm_head": head,
     }
-    return Layout(write, config)
+    return Layout(write, config, head=head)
 
 
 def fp8(block: tuple[int, int] | None = None, *, scale_name: str = "weight_scale") -> Layout:

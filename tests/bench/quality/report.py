@@ -106,12 +106,17 @@ def write_json(path: Path, rows: Sequence[RowFigures], cuts: Sequence[Cut], amou
 
 def write_docs(path: Path, text: str) -> None:
     """Puts the text between the page's two markers. Raises ValueError if it lacks them."""
+    write_between(path, BEGIN, END, text)
+
+
+def write_between(path: Path, begin: str, end: str, text: str) -> None:
+    """Puts the text between two markers of a page. Raises ValueError if it lacks them."""
     page = path.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no {BEGIN} … {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+    before, found_begin, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ValueError(f"{path} has no {begin} … {end}")
+    path.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def write_plot(path: Path, rows: Sequence[RowFigures]) -> None:

@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine_svc.loader.open_model import open_model
+from engine_svc.loader.quantized.config import read_quantization
+from engine_svc.loader.quantized.signed_bytes import IntLinear, PackedLinear
 from engine_svc.models.errors import ModelError
 from engine_svc.models.family import layer_names
 from engine_svc.models.qwen2 import QWEN2
@@ -117,6 +119,45 @@ def test_every_weight_is_what_its_writer_meant(name, once):
     assert opened.source.scheme("layers.0.q") == scheme
     assert opened.source.scheme("embed") == "F32"
     assert opened.quantization == layout.config["quant_method"]
+
+
+def test_a_head_may_be_quantised_too(tmp_path):
+    dense = make_tiny("qwen2", tmp_path / "dense", num_hidden_layers=1, vocab_size=320)
+    meant = quantize_checkpoint(dense, tmp_path / "model", written.gptq(head=True))
+
+    source = open_model(tmp_path / "model").source
+
+    assert source.scheme("lm_head") == "INT4"
+    head = source.load("lm_head").to_float32()
+    assert np.array_equal(head, meant["lm_head.weight"].numpy())
+
+
+def test_groups_of_compressed_tensors_are_found_by_name_then_pattern_then_class():
+    def group(bits: int, *targets: str):
+        weights = {"num_bits": bits, "type": "int", "strategy": "channel", "symmetric": True}
+        return {"targets": list(targets), "weights": weights}
+
+    quantization = read_quantization(
+        {
+            "quantization_config": {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "ignore": ["re:.*layers\\.1\\..*"],
+                "config_groups": {
+                    "a": group(4, "Linear"),
+                    "b": group(8, "re:.*down_proj") | {"format": "int-quantized"},
+                    "c": group(8, "model.layers.0.mlp.down_proj"),
+                },
+            }
+        }
+    )
+
+    assert quantization.format_for("model.layers.2.mlp.up_proj") == PackedLinear(4, -1, True, False)
+    assert quantization.format_for("model.layers.2.mlp.down_proj") == IntLinear(-1, True)
+    assert quantization.format_for("model.layers.0.mlp.down_proj") == PackedLinear(
+        8, -1, True, False
+    )
+    assert quantization.expected("model.layers.1.mlp.up_proj", is_head=False) is None
 
 
 def test_a_symmetric_gptq_may_say_version_1_and_store_version_2(dense, tmp_path):
