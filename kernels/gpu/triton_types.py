@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = ["Kernel", "constexpr", "kernel", "next_power_of_2", "tl"]
+
 
 class Kernel(Protocol):
     """A compiled-on-demand kernel, or a function that kernels call."""
