@@ -128,7 +128,7 @@ def gated_activation_quantised(
         _gated_codes[(rows,)](
             gate,
             up,
-            out.codes,
+            out.stored,
             out.scales,
             gate.stride(0),
             up.stride(0),

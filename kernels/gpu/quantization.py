@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import torch
 
+from kernels.gpu.e4m3 import encode_e4m3
 from kernels.gpu.triton_types import kernel, next_power_of_2, tl
 
 
@@ -45,6 +46,11 @@ class QuantisedRows:
             torch.empty(rows, dtype=torch.float32, device=device),
         )
 
+    @property
+    def stored(self) -> torch.Tensor:
+        """The codes as kernels write them: those of e4m3 as uint8, which every device knows."""
+        return self.codes if self.codes.dtype is torch.int8 else self.codes.view(torch.uint8)
+
     def dequantise(self) -> torch.Tensor:
         """The values that they stand for, [rows, size] float32."""
         return self.codes.float() * self.scales[:, None]
@@ -64,36 +70,21 @@ def row_scale(largest: tl.tensor, faults: tl.tensor, codes_ptr: tl.tensor) -> tl
 
 @kernel()
 def to_codes(x: tl.tensor, inverse: tl.tensor, codes_ptr: tl.tensor) -> tl.tensor:
-    """Codes of float32 x in the type of the array at codes_ptr."""
-    # The clamps keep the product from being fused with a sum, which would round differently.
+    """Codes of float32 x: int8, or the bytes of e4m3 where the array at codes_ptr is uint8."""
     if codes_ptr.dtype.element_ty == tl.int8:
+        # The clamp keeps the product and the sum from being fused, which would round differently.
         scaled = tl.clamp(x * inverse, -127.0, 127.0)
         rounded = (scaled + 12582912.0) - 12582912.0  # 1.5 · 2^23: what is left are integers
+        codes = rounded.to(tl.int8)
     else:
-        scaled = tl.clamp(x * inverse, -448.0, 448.0)
-        rounded = to_e4m3_grid(scaled)
-    return rounded.to(codes_ptr.dtype.element_ty)
-
-
-@kernel()
-def to_e4m3_grid(x: tl.tensor) -> tl.tensor:
-    """The e4m3 number nearest to float32 x of magnitude at most 448, as float32.
-
-    The conversion that follows is then exact, also where it would round differently: Triton's
-    interpreter rounds ties away from zero and loses carries.
-    """
-    bits = x.to(tl.int32, bitcast=True)
-    # Normal numbers keep 3 of 23 bits; a carry may go into the exponent, as it should.
-    normal = (bits + (0x7FFFF + ((bits >> 20) & 1))) & -0x100000
-    # Below 2^-6 the grid is even, of step 2^-9: adding 1.5 · 2^14 leaves its multiples.
-    tiny = (x + 24576.0) - 24576.0
-    return tl.where(tl.abs(x) < 0.015625, tiny, normal.to(tl.float32, bitcast=True))
+        codes = encode_e4m3(x * inverse)
+    return codes
 
 
 @kernel()
 def _quantise_rows(
     x_ptr: tl.tensor,  # [rows, size]
-    codes_ptr: tl.tensor,  # [rows, size]
+    codes_ptr: tl.tensor,  # [rows, size], int8 or uint8
     scales_ptr: tl.tensor,  # [rows]
     x_stride: tl.tensor,
     size: tl.tensor,
@@ -124,7 +115,7 @@ def quantise_rows(x: torch.Tensor, format_: RowFormat) -> QuantisedRows:
     if rows:
         _quantise_rows[(rows,)](
             x,
-            out.codes,
+            out.stored,
             out.scales,
             x.stride(0),
             size,

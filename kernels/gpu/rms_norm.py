@@ -136,7 +136,7 @@ def rms_norm_quantised(
 ) -> QuantisedRows:
     """`rms_norm`, then `quantise_rows`: the same bits in one pass."""
     out = QuantisedRows.empty(x.shape[0], x.shape[1], format_, x.device)
-    _launch(x, None, None, scale, eps, out.codes, out.scales)
+    _launch(x, None, None, scale, eps, out.stored, out.scales)
     return out
 
 
@@ -166,5 +166,5 @@ def add_rms_norm_quantised(
 ) -> QuantisedRows:
     """`add_rms_norm`, then `quantise_rows`: the same bits in one pass."""
     out = QuantisedRows.empty(x.shape[0], x.shape[1], format_, x.device)
-    _launch(x, residual, post, scale, eps, out.codes, out.scales)
+    _launch(x, residual, post, scale, eps, out.stored, out.scales)
     return out
