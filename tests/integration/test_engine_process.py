@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import grpc
 import pytest
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
+
+from tests.support.otlp_receiver import otlp_receiver
 
 # Greedy answers of transformers in float32; the closest runner-up is 0.2 logits away.
 CAPITAL = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411]
@@ -105,6 +108,44 @@ def test_sigterm_finishes_what_runs_and_exits_cleanly(smollm2_checkpoint, tmp_pa
     assert len(token_ids(events)) == 60
     assert events[-1].HasField("finish")
     assert code == 0
+
+
+def test_its_start_and_its_requests_are_traced_and_its_log_is_json(smollm2_checkpoint, tmp_path):
+    with otlp_receiver() as receiver:
+        flags = (*SMALL, f"--otlp-traces-endpoint={receiver.endpoint}", "--log-format=json")
+        with engine_process(smollm2_checkpoint, tmp_path, *flags) as (process, stub, log):
+            instance = wait_ready(process, stub, log).instance_id
+            list(stub.Generate(greedy(CAPITAL, 2)))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0  # and has sent what was left
+
+    (start,) = receiver.named("engine start")
+    phases = [span.name for span in receiver.spans if span.parent_id == start.span_id]
+    assert phases == [
+        "importing",
+        "reading config",
+        "planning memory",
+        "loading weights",
+        "allocating KV",
+        "warming up",
+    ]
+    (request,) = [span for span in receiver.spans if span.name.startswith("text_completion")]
+    assert start.attributes["octavo.engine.instance_id"] == instance
+    assert request.attributes["octavo.engine.instance_id"] == instance
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any(line["message"].startswith("engine ready") for line in lines)
+
+
+def test_a_start_that_fails_is_traced(smollm2_checkpoint, tmp_path):
+    with otlp_receiver() as receiver:
+        flags = ("--kv-cache-memory-bytes=1000", f"--otlp-traces-endpoint={receiver.endpoint}")
+        with engine_process(smollm2_checkpoint, tmp_path, *flags) as (process, _, log):
+            assert process.wait(20) == 1
+
+    (start,) = receiver.named("engine start")
+    assert start.attributes["octavo.outcome"] == "error"
+    assert start.message
+    assert start.message in log.read_text()
 
 
 def test_a_second_signal_stops_at_once(smollm2_checkpoint, tmp_path):

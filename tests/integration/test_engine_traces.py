@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import grpc
@@ -179,6 +181,19 @@ async def test_what_a_caller_did_not_sample_is_not_traced_here(tmp_path):
         await collect(running.engine.Generate(asked))
 
     assert spans.all() == []
+
+
+def test_an_engine_that_does_not_trace_loads_nothing_of_opentelemetry():
+    program = (
+        "import sys, engine_svc.startup, engine_svc.startup_trace, engine_svc.service.server\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.strip() == "[]"
 
 
 async def test_log_lines_name_their_trace(tmp_path, caplog):
