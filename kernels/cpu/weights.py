@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _HUGE_PAGE = 2 << 20  # bytes
-_DECODED_VALUES = 4 << 20  # at a time, of types that the packer does not read
+_DECODED_VALUES = 1 << 20  # at a time and thread, of types that the packer does not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,18 +216,23 @@ class _Packer:
         """Decodes some rows at a time, so that a large matrix is never whole in float32."""
         num_rows, cols = found.shape
         step = rows_at_a_time(cols, _DECODED_VALUES)
-        for start in range(0, num_rows, step):
+
+        def pack_from(start: int) -> None:
             first = to.first_block + start // BLOCK_ROWS * to.block_step
             try:
                 pack_rows(
                     self._library,
                     _packable(found, start, min(start + step, num_rows), to.format),
                     Destination(to.address, to.format, to.group, first, to.block_step),
-                    self._num_threads,
+                    num_threads=1,
                 )
             except NotFiniteError as error:
                 rest = f" of those from row {start} on" if start else ""
                 raise ValueError(f"weight {name} has values that are {error}{rest}") from error
+
+        with ThreadPoolExecutor(self._num_threads) as pool:
+            for _ in pool.map(pack_from, range(0, num_rows, step)):
+                pass  # each raises what went wrong in it
 
 
 def _packable(

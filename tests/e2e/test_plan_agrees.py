@@ -9,6 +9,7 @@ import pytest
 
 from kernels.cpu.decoder import CpuDecoder
 from tests.support.plan_model import plan
+from tests.support.quantized_checkpoints import ONE_OF_EACH, quantize_checkpoint
 from tests.support.run_engine import load, load_encoder
 from tests.support.tiny_encoders import FAMILIES as ENCODER_FAMILIES
 from tests.support.tiny_encoders import make_tiny_encoder
@@ -80,6 +81,21 @@ def test_every_family(family: str, dtype: str, tmp_path: Path) -> None:
     model = make_tiny(family, tmp_path / family)
 
     _assert_agrees(model, "--no-packed-weights-cache", "--max-num-seqs=4", f"--dtype={dtype}")
+
+
+@pytest.mark.parametrize("method", ONE_OF_EACH)
+def test_quantised_checkpoints_and_their_configuration_alone(method: str, tmp_path: Path) -> None:
+    dense = make_tiny("llama", tmp_path / "dense", num_hidden_layers=2)
+    quantize_checkpoint(dense, tmp_path / "model", ONE_OF_EACH[method])
+    (tmp_path / "alone").mkdir()
+    config = (tmp_path / "model" / "config.json").read_bytes()
+    (tmp_path / "alone" / "config.json").write_bytes(config)
+    flags = (*FLAGS, "--max-model-len=128", f"--quantization={method}", "--dtype=bfloat16")
+
+    _assert_agrees(tmp_path / "model", *flags)
+
+    whole, known = (plan(tmp_path / name, *flags) for name in ("model", "alone"))
+    assert known.weight_bytes == whole.weight_bytes
 
 
 def _assert_encoder_agrees(model: Path) -> None:

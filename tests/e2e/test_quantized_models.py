@@ -9,21 +9,13 @@ import pytest
 from safetensors.torch import save_file
 
 from engine_svc.config import ConfigError
-from tests.e2e.test_plan_agrees import _assert_agrees
-from tests.support import quantized_checkpoints as written
 from tests.support.plan_model import plan
 from tests.support.public_api import MODEL, PublicApi
-from tests.support.quantized_checkpoints import quantize_checkpoint
+from tests.support.quantized_checkpoints import ONE_OF_EACH, quantize_checkpoint
 from tests.support.run_engine import greedy_tokens, load
 from tests.support.server import running_server
 from tests.support.tiny_models import make_tiny
 
-LAYOUTS = {
-    "awq": written.awq(),
-    "gptq": written.gptq(desc_act=True),
-    "fp8": written.fp8((48, 40)),
-    "compressed-tensors": written.compressed_words(symmetric=False),
-}
 PROMPTS = ([5, 6, 7, 8, 9], [40, 41, 42])
 FLAGS = ("--no-packed-weights-cache", "--max-model-len=128", "--max-num-seqs=2")
 
@@ -42,9 +34,9 @@ def write_meant(dense: Path, meant, out: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("method", LAYOUTS)
+@pytest.mark.parametrize("method", ONE_OF_EACH)
 def test_in_float32_tokens_are_those_of_the_dequantised_model(method, dense, tmp_path):
-    meant = quantize_checkpoint(dense, tmp_path / "quantised", LAYOUTS[method])
+    meant = quantize_checkpoint(dense, tmp_path / "quantised", ONE_OF_EACH[method])
     dequantised = write_meant(dense, meant, tmp_path / "dequantised")
 
     found, expected = (
@@ -55,23 +47,9 @@ def test_in_float32_tokens_are_those_of_the_dequantised_model(method, dense, tmp
     assert found == expected
 
 
-@pytest.mark.parametrize("method", LAYOUTS)
-def test_the_plan_is_what_the_engine_has(method, dense, tmp_path):
-    quantize_checkpoint(dense, tmp_path / "model", LAYOUTS[method])
-    flags = (*FLAGS, f"--quantization={method}", "--dtype=bfloat16")
-
-    _assert_agrees(tmp_path / "model", *flags)
-
-    (tmp_path / "alone").mkdir()
-    config = (tmp_path / "model" / "config.json").read_bytes()
-    (tmp_path / "alone" / "config.json").write_bytes(config)
-    whole, known = (plan(tmp_path / name, *flags) for name in ("model", "alone"))
-    assert known.weight_bytes == whole.weight_bytes
-
-
 def test_packed_weights_are_kept_and_give_the_same_tokens(dense, tmp_path, monkeypatch):
     monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path / "cache"))
-    quantize_checkpoint(dense, tmp_path / "model", LAYOUTS["awq"])
+    quantize_checkpoint(dense, tmp_path / "model", ONE_OF_EACH["awq"])
     flags = ("--max-model-len=128", "--max-num-seqs=2", "--dtype=bfloat16")
 
     packed, read = (greedy_tokens(load(tmp_path / "model", *flags), PROMPTS, 8) for _ in range(2))
@@ -81,7 +59,7 @@ def test_packed_weights_are_kept_and_give_the_same_tokens(dense, tmp_path, monke
 
 
 def test_a_server_answers_and_says_how_it_holds_the_weights(dense, tmp_path):
-    quantize_checkpoint(dense, tmp_path / "model", LAYOUTS["awq"])
+    quantize_checkpoint(dense, tmp_path / "model", ONE_OF_EACH["awq"])
     args = ("--served-model-name", MODEL, "--quantization=awq", "--dtype=bfloat16")
 
     with running_server(tmp_path / "model", *args, log=tmp_path / "log") as server:
@@ -103,7 +81,7 @@ def test_a_server_answers_and_says_how_it_holds_the_weights(dense, tmp_path):
     ],
 )
 def test_flags_that_do_not_fit_are_refused_at_start_and_by_the_plan(flag, message, dense, tmp_path):
-    quantize_checkpoint(dense, tmp_path / "model", LAYOUTS["awq"])
+    quantize_checkpoint(dense, tmp_path / "model", ONE_OF_EACH["awq"])
 
     for run in (load, plan):
         with pytest.raises(ConfigError, match=message):
@@ -116,7 +94,7 @@ def test_a_dense_model_is_not_taken_for_a_quantised_one(dense):
 
 
 def test_an_unsupported_variant_is_refused_before_weights_are_read(dense, tmp_path):
-    quantize_checkpoint(dense, tmp_path / "model", LAYOUTS["awq"])
+    quantize_checkpoint(dense, tmp_path / "model", ONE_OF_EACH["awq"])
     path = tmp_path / "model" / "config.json"
     config = orjson.loads(path.read_bytes())
     config["quantization_config"]["version"] = "gemv"

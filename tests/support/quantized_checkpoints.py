@@ -316,3 +316,12 @@ def compressed_fp8() -> Layout:
 
     weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"}
     return _compressed(write, "float-quantized", weights)
+
+
+ONE_OF_EACH = {
+    "awq": awq(),
+    "gptq": gptq(desc_act=True),
+    "fp8": fp8((48, 40)),
+    "compressed-tensors": compressed_words(symmetric=False),
+}
+"""A layout of each method, by its name."""
