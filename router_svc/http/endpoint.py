@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 
+from octavo.logs import request_fields
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -31,7 +32,12 @@ class _Endpoint:
         try:
             await self._function(Exchange(scope, receive, send, self._settings))
         except ClientDisconnectedError:
-            _logger.info("request %s: 499, the client went away", scope["state"]["request_id"])
+            request_id = scope["state"]["request_id"]
+            _logger.info(
+                "request %s: 499, the client went away",
+                request_id,
+                extra=request_fields(request_id),
+            )
 
 
 def endpoint(

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 
 import orjson
+from octavo.logs import request_fields
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -78,13 +79,17 @@ class ErrorBodies:
         try:
             await self._app(scope, receive, send)
         except ClientDisconnectedError:
-            _logger.info("request %s: 499, the client went away", request_id)
+            _logger.info(
+                "request %s: 499, the client went away",
+                request_id,
+                extra=request_fields(request_id),
+            )
         except ApiError as error:
             if state["has_started"]:
                 raise
             await _send_error(send, error)
         except Exception:
-            _logger.exception("request %s failed", request_id)
+            _logger.exception("request %s failed", request_id, extra=request_fields(request_id))
             if state["has_started"]:
                 # Too late for an error body; the server cuts the connection, which the client sees.
                 raise

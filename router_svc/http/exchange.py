@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
+from octavo.logs import request_fields
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -113,7 +114,12 @@ class Exchange:
                 await asyncio.wait((task,))
                 if not task.cancelled() and (error := task.exception()) is not None:
                     request_id = self.context.request_id
-                    _logger.error("request %s failed while cancelled", request_id, exc_info=error)
+                    _logger.error(
+                        "request %s failed while cancelled",
+                        request_id,
+                        exc_info=error,
+                        extra=request_fields(request_id, self.context.traceparent),
+                    )
 
 
 async def send_json(

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from grpc import aio
+from octavo.logs import request_fields
 
 from router_svc.admission.permit import Permit
 from router_svc.admission.rpc import permit_of_call
@@ -37,7 +38,11 @@ async def reply(
     except ApiError as error:
         await abort(context, error)
     except Exception:
-        _logger.exception("request %s failed", call_context.request_id)
+        _logger.exception(
+            "request %s failed",
+            call_context.request_id,
+            extra=request_fields(call_context.request_id, call_context.traceparent),
+        )
         await abort(context, ApiError(ErrorKind.INTERNAL))
 
 
@@ -63,7 +68,11 @@ async def stream(
     except ApiError as error:
         await abort(context, error)
     except Exception:
-        _logger.exception("request %s failed", call_context.request_id)
+        _logger.exception(
+            "request %s failed",
+            call_context.request_id,
+            extra=request_fields(call_context.request_id, call_context.traceparent),
+        )
         await abort(context, ApiError(ErrorKind.INTERNAL))
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import orjson
+from octavo.logs import request_fields
 from starlette.types import Send
 
 from router_svc.errors import ApiError, ErrorKind
@@ -71,7 +72,9 @@ async def send_events(
         except ApiError as error:
             last = frame_of(_event_of(error, event_key))
         except Exception:
-            _logger.exception("request %s failed in its stream", request_id)
+            _logger.exception(
+                "request %s failed in its stream", request_id, extra=request_fields(request_id)
+            )
             last = frame_of(_event_of(ApiError(ErrorKind.INTERNAL), event_key))
         finally:
             pings.cancel()
