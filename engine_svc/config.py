@@ -41,6 +41,7 @@ class ModelConfig:
     max_model_len: int | None
     use_generation_config: bool
     threads: int | None
+    device: str  # auto, cpu or cuda
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class CacheConfig:
     memory_bytes: int | None
     num_blocks: int | None
     prefix_caching: bool
+    gpu_memory_utilization: float  # of what is free there
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             max_model_len=params["max_model_len"],
             use_generation_config=params["generation_config"] == "auto",
             threads=params["threads"],
+            device=params["device"],
         ),
         cache=CacheConfig(
             block_size=params["block_size"],
@@ -162,6 +165,7 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             memory_bytes=params["kv_cache_memory_bytes"],
             num_blocks=params["num_gpu_blocks_override"],
             prefix_caching=params["enable_prefix_caching"],
+            gpu_memory_utilization=params["gpu_memory_utilization"],
         ),
         batch=BatchConfig(
             max_num_seqs=params["max_num_seqs"],

@@ -53,6 +53,7 @@ class PoolRequest:
     max_model_len: int | None
     memory_bytes: int | None
     num_blocks: int | None
+    takes_all: bool = False  # where nothing is asked: all that is left rather than a part of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,8 @@ def _asked_blocks(needs: MemoryNeeds, room: int, pool: PoolRequest, context_bloc
         return pool.num_blocks
     if pool.memory_bytes is not None:
         return pool.memory_bytes // needs.kv_per_block
+    if pool.takes_all:
+        return room // needs.kv_per_block
     share = min(int(room * _DEFAULT_POOL_SHARE), _DEFAULT_POOL_LIMIT) // needs.kv_per_block
     if pool.max_model_len is not None:
         # A length that was asked for may take all the room, beyond the default share.

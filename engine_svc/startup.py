@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.backends import prepare_torch
 from engine_svc.constraints.compiler import GrammarCompiler
+from engine_svc.devices import gpu_memory
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
     MemoryPlan,
@@ -112,10 +113,15 @@ def _load(
             computation = choose_computation(settings, opened, collectives=team.ranks.collectives)
         batched_tokens = step_tokens(settings, opened)
         needs = decoder_needs(settings, opened, computation)
-        available = available_memory(psutil.virtual_memory().available)
+        pool = pool_request(settings, opened)
+        if computation.on_gpu:
+            available = gpu_memory(settings.cache.gpu_memory_utilization)
+            pool = replace(pool, takes_all=True)
+        else:
+            available = available_memory(psutil.virtual_memory().available)
         if team is not None:
             available = team.share(available)
-        plan = plan_memory(needs, available, pool_request(settings, opened))
+        plan = plan_memory(needs, available, pool)
     decoder: Decoder
     with printer.loading("loading weights") as on_progress:
         try:

@@ -13,6 +13,7 @@ from octavo.flags import QUANTIZED_CHECKPOINTS
 
 from engine_svc.backends import choose_backend, has_kernels
 from engine_svc.config import ConfigError
+from engine_svc.devices import choose_device
 from engine_svc.memory import PoolRequest
 from engine_svc.planning.stored_weights import kept_notice
 from engine_svc.processor import choose_dtype, usable_cores
@@ -38,12 +39,14 @@ class Computation:
     dtype_notice: str | None  # where that is not what the model is stored in
     backend_notice: str | None  # where it is not the fastest one
     kept_notice: str | None = None  # how a quantised checkpoint's weights are held
+    device_notice: str | None = None  # why a GPU that is there does not compute
+    on_gpu: bool = False
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What the operator should know."""
-        notices = (self.dtype_notice, self.backend_notice, self.kept_notice)
-        return tuple(notice for notice in notices if notice is not None)
+        own = (self.device_notice, self.dtype_notice, self.backend_notice, self.kept_notice)
+        return tuple(notice for notice in own if notice is not None)
 
     @property
     def description(self) -> str:
@@ -58,7 +61,8 @@ class Computation:
     @property
     def kv_element_bytes(self) -> int:
         """Bytes of one element of a key or value."""
-        return 1 if self.precision.kv_cache == "int8" else _ELEMENT_BYTES[self.precision.dtype]
+        eight_bit = self.precision.kv_cache in ("int8", "fp8")
+        return 1 if eight_bit else _ELEMENT_BYTES[self.precision.dtype]
 
 
 def choose_computation(
@@ -72,6 +76,9 @@ def choose_computation(
     `cache` is for packed weights, `collectives` are a rank's of several.
     """
     _check_length(settings.model.max_model_len, opened)
+    device, device_notice = choose_device(settings.model.device)
+    if device == "cuda":
+        return _on_gpu(settings, opened)
     ranks = 1 if collectives is None else collectives.size
     precision, dtype_notice = _precision(settings, opened, ranks)
     backend, backend_notice = choose_backend(
@@ -83,7 +90,32 @@ def choose_computation(
         collectives=collectives,
     )
     kept = kept_notice(opened, precision, packs=backend.name == CpuBackend.name)
-    return Computation(precision, backend, dtype_notice, backend_notice, kept)
+    return Computation(precision, backend, dtype_notice, backend_notice, kept, device_notice)
+
+
+def _on_gpu(settings: Settings, opened: OpenedModel) -> Computation:
+    """By Triton's kernels. Raises ConfigError."""
+    if settings.parallel.num_ranks > 1:
+        raise ConfigError(
+            "--tensor-parallel-size: ranks compute on CPUs only; --device cpu, or one rank"
+        )
+    import torch
+
+    from kernels.gpu.backend import GpuBackend
+
+    asked = settings.model.dtype
+    precision = Precision(
+        _stored_dtype(opened) if asked == "auto" else asked,
+        _weights(settings.model.quantization, opened),
+        settings.cache.dtype,
+    )
+    backend = GpuBackend(
+        torch.device("cuda", torch.cuda.current_device()),
+        max_num_batched_tokens=step_tokens(settings, opened),
+        max_num_seqs=settings.batch.max_num_seqs,
+    )
+    kept = kept_notice(opened, precision, packs=False)
+    return Computation(precision, backend, None, None, kept, on_gpu=True)
 
 
 def step_tokens(settings: Settings, opened: OpenedModel) -> int:
@@ -138,7 +170,7 @@ def _precision(settings: Settings, opened: OpenedModel, ranks: int) -> tuple[Pre
     weights, kv_cache = _weights(settings.model.quantization, opened), settings.cache.dtype
     if kv_cache == "fp8":
         raise ConfigError(
-            "--kv-cache-dtype fp8: no back end of this machine has an fp8 KV cache; "
+            "--kv-cache-dtype fp8: a CPU has no fp8 KV cache; "
             "--kv-cache-dtype int8 takes about as little memory"
         )
     asked, stored = settings.model.dtype, _stored_dtype(opened)

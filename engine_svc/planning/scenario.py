@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _LOGIT_BYTES = 4
 _GPU_NOTICE = (
-    "sizes only: the engine has no GPU back end yet; weights count as its C++ back end packs them, "
-    "the rest in 16 bit, and CUDA's own memory is in the share that is left out"
+    "on a GPU weights, KV and activations are held in 16 bit; weights in int8 or int4 are sizes "
+    "only, as no GPU kernel takes them yet; CUDA's own memory is in the share that is left out"
 )
 
 
@@ -116,16 +116,31 @@ def measure(scenario: Scenario) -> Sizes:
     if scenario.num_ranks > 1 and not scenario.target.is_gpu:
         return _measure_ranks(scenario, shard)
     rank = replace(opened, spec=shard.spec)
-    if scenario.target.is_gpu and settings.model.dtype in ("auto", "float16"):
-        # All 16-bit types take the same, and the C++ back end counts in this one.
-        settings = scenario.with_model(dtype="bfloat16").settings
+    if scenario.target.is_gpu:
+        settings = _as_on_gpu(scenario)
     computation = choose_computation(settings, rank)
     needs = decoder_needs(settings, rank, computation)
+    if scenario.target.is_gpu and scenario.settings.cache.dtype == "fp8":
+        needs = replace(needs, kv_per_block=needs.kv_per_block // 2)
     # Tokens are picked from whole rows of logits, which are gathered.
     num_tokens = step_tokens(settings, opened)
     gathered = num_tokens * (opened.spec.vocab_size - rank.spec.vocab_size)
     needs = replace(needs, activations=needs.activations + gathered * _LOGIT_BYTES)
     return Sizes(scenario, computation, rank.spec, needs, num_tokens)
+
+
+def _as_on_gpu(scenario: Scenario) -> Settings:
+    """Settings by which the C++ back end counts what the GPU's takes."""
+    model = scenario.settings.model
+    changes: dict[str, Any] = {"device": "cpu"}
+    if model.dtype in ("auto", "float16"):
+        changes["dtype"] = "bfloat16"  # all 16-bit types take the same
+    if model.quantization == "auto":
+        changes["quantization"] = "none"  # quantised files are decoded
+    settings = scenario.with_model(**changes).settings
+    if settings.cache.dtype == "fp8":  # counted as half of this
+        settings = replace(settings, cache=replace(settings.cache, dtype="auto"))
+    return settings
 
 
 def _measure_ranks(scenario: Scenario, shard: Shard) -> Sizes:
@@ -142,6 +157,5 @@ def fit(sizes: Sizes) -> MemoryPlan:
     """The plan that start-up makes of these sizes. Raises DoesNotFitError."""
     scenario = sizes.scenario
     pool = pool_request(scenario.settings, scenario.opened)
-    if scenario.target.is_gpu and pool.memory_bytes is None:
-        pool = replace(pool, memory_bytes=max(sizes.room, 1))  # nothing else wants it
+    pool = replace(pool, takes_all=scenario.target.is_gpu)
     return plan_memory(sizes.needs, scenario.target.available, pool)

@@ -36,6 +36,14 @@ _ENGINE_FLAGS: Flags = (
         },
     ),
     (
+        "--device",
+        {
+            "type": click.Choice(["auto", "cpu", "cuda"]),
+            "default": "auto",
+            "help": "What computes. auto: an NVIDIA GPU if torch finds one, else the CPU.",
+        },
+    ),
+    (
         "--dtype",
         {
             "type": click.Choice(["auto", "bfloat16", "float16", "half", "float32", "float"]),
@@ -107,7 +115,7 @@ _ENGINE_FLAGS: Flags = (
             "type": click.Choice(["auto", "int8", "fp8"]),
             "default": "auto",
             "help": "Type of the KV cache. auto: --dtype. int8: half of that, a scale for each "
-            "token and head. fp8: not on CPUs.",
+            "token and head. fp8: half, on GPUs only.",
         },
     ),
     (

@@ -136,7 +136,7 @@ def test_a_gpu_is_a_size_and_the_plan_says_so(qwen: Path) -> None:
     found = plan(qwen, "--gpu=h100")
 
     assert found.available_bytes == int(79 * GIB * 0.9)
-    assert any("no GPU back end yet" in notice for notice in found.notices)
+    assert any("held in 16 bit" in notice for notice in found.notices)
     assert found.kv.bytes_per_token == 28 * KIB
 
 

@@ -1,0 +1,71 @@
+"""Which device computes a model here, and how much of its memory is to be had.
+
+torch is imported only where there is an NVIDIA GPU, or one was asked for.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine_svc.config import ConfigError
+from engine_svc.memory import AvailableMemory, format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DRIVER = "dev/nvidiactl"  # made by NVIDIA's driver, in containers that have a GPU, too
+
+
+def choose_device(
+    asked: str,
+    *,
+    root: Path = Path("/"),
+    why_not: Callable[[], str | None] | None = None,
+) -> tuple[str, str | None]:
+    """What computes, "cpu" or "cuda", and a notice where there is a GPU that cannot.
+
+    `asked` is one of these or "auto"; `why_not` says what a GPU's use lacks here, None for nothing.
+    Raises ConfigError where a GPU was asked for and cannot be used.
+    """
+    if asked == "cpu" or (asked == "auto" and not (root / _DRIVER).exists()):
+        return "cpu", None
+    reason = (why_not or missing_for_gpu)()
+    if reason is None:
+        return "cuda", None
+    if asked == "cuda":
+        raise ConfigError(f"--device cuda: {reason}; --device cpu computes without one")
+    return "cpu", f"this machine's GPU is not used: {reason}"
+
+
+def missing_for_gpu() -> str | None:
+    """What the use of a GPU lacks in this environment, or None."""
+    if find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} finds no GPU, or was built without CUDA"
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    return None
+
+
+def gpu_memory(utilization: float) -> AvailableMemory:
+    """The share of what is free on the current GPU, which others may use as well."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    name = torch.cuda.get_device_name()
+    return AvailableMemory(int(free * utilization), describe_gpu(name, free, total, utilization))
+
+
+def describe_gpu(name: str, free: int, total: int, utilization: float) -> str:
+    """What bounds a GPU's memory, for people; says so where others hold much of it."""
+    text = f"{utilization:.0%} of the {format_bytes(free)} that are free on {name}"
+    taken = total - free
+    if taken > total // 10:
+        text += f"; {format_bytes(taken)} of its {format_bytes(total)} are held by others"
+        text += " (nvidia-smi shows by whom)"
+    return text

@@ -1,0 +1,132 @@
+"""The back end for NVIDIA GPUs: Triton's kernels, CUDA graphs for decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernels.backend import MemoryNeeds
+from kernels.gpu.decoder import LOGIT_ROWS, SHARING_REQUESTS, GpuDecoder
+from kernels.gpu.launch_table import attention_launch
+from kernels.gpu.linear import GpuLinear
+from kernels.reference.weights import load_weights
+
+if TYPE_CHECKING:
+    from kernels.backend import OnProgress, Precision, WeightSource
+    from kernels.spec import DecoderSpec
+
+_FLOAT32_BYTES = 4
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+_GRAPH_SHARE = 1.1  # what captured graphs and the allocator keep beside live arrays
+
+
+class GpuBackend:
+    """Makes `GpuDecoder`s. Implements `kernels.backend.Backend`."""
+
+    name = "cuda"
+
+    def __init__(
+        self, device: torch.device, *, max_num_batched_tokens: int, max_num_seqs: int
+    ) -> None:
+        """`device` is a CUDA device, or the CPU where Triton interprets kernels."""
+        self._device = device
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._max_num_seqs = max_num_seqs
+
+    @property
+    def description(self) -> str:
+        """One line for the start-up print."""
+        if self._device.type == "cpu":
+            return "Triton's interpreter, for tests"
+        major, minor = torch.cuda.get_device_capability(self._device)
+        name = torch.cuda.get_device_name(self._device)
+        return f"Triton kernels on {name} (sm_{major}{minor}), CUDA graphs for decoding"
+
+    def plan(
+        self,
+        spec: DecoderSpec,
+        source: WeightSource,  # noqa: ARG002 (the seam's; files of any type are held in the dtype)
+        precision: Precision,
+        *,
+        block_size: int,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+    ) -> MemoryNeeds:
+        """What `load` with the same arguments will take on the device. Raises ValueError alike."""
+        dtype, kv_dtype = _checked(precision)
+        rope_kinds = len({layer.rope for layer in spec.layers})
+        tables = rope_kinds * spec.max_position * spec.head_dim * dtype.itemsize
+        elements = sum(_size(shape) for shape in spec.weight_shapes().values())
+        kv_elements = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * block_size
+        split = attention_launch(self._device, spec.head_dim).split
+        shared = min(SHARING_REQUESTS, max_num_seqs) * spec.num_heads
+        shared *= -(-spec.max_position // split) * (spec.head_dim + 2) * _FLOAT32_BYTES
+        rows = max(max_num_batched_tokens, max_num_seqs)
+        return MemoryNeeds(
+            weights=elements * dtype.itemsize + tables,
+            activations=int((_step_peak(spec, dtype, rows) + shared) * _GRAPH_SHARE),
+            kv_per_block=kv_elements * kv_dtype.itemsize,
+        )
+
+    def load(
+        self,
+        spec: DecoderSpec,
+        source: WeightSource,
+        precision: Precision,
+        on_progress: OnProgress,
+    ) -> GpuDecoder:
+        """Loads the weights onto the device; quantised ones are dequantised to the dtype once.
+
+        Raises ValueError for a precision that the kernels do not have, and, naming the weight, if
+        its shape or a value is wrong.
+        """
+        dtype, kv_dtype = _checked(precision)
+        weights = load_weights(
+            spec, source, dtype, on_progress, device=self._device, make_linear=GpuLinear
+        )
+        return GpuDecoder(
+            spec,
+            dtype,
+            weights,
+            self._device,
+            max_num_batched_tokens=self._max_num_batched_tokens,
+            max_num_seqs=self._max_num_seqs,
+            kv_dtype=kv_dtype,
+        )
+
+
+def _checked(precision: Precision) -> tuple[torch.dtype, torch.dtype]:
+    """The types of weights and activations, and of the KV cache."""
+    if precision.dtype not in _DTYPES:
+        raise ValueError(f"a GPU computes in {', '.join(_DTYPES)}, not in {precision.dtype}")
+    if precision.weights not in ("auto", "none"):
+        raise ValueError(
+            f"a GPU holds weights in {precision.dtype} only, not in {precision.weights}"
+        )
+    dtype = _DTYPES[precision.dtype]
+    if precision.kv_cache == "auto":
+        return dtype, dtype
+    if precision.kv_cache == "fp8":
+        return dtype, torch.float8_e4m3fn
+    raise ValueError(
+        f"a GPU holds the KV cache in {precision.dtype} or fp8, not in {precision.kv_cache}"
+    )
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    total = 1
+    for length in shape:
+        total *= length
+    return total
+
+
+def _step_peak(spec: DecoderSpec, dtype: torch.dtype, rows: int) -> int:
+    """Bytes beside weights and KV of a step over so many rows."""
+    hidden, inner = spec.hidden_size, spec.intermediate_size
+    q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    attention = (q + 2 * kv) + q + hidden  # qkv, what was attended to, its projection
+    mlp = 2 * inner + inner + hidden
+    per_row = (2 * hidden + max(attention, mlp)) * dtype.itemsize  # the stream and its norm
+    logits = 2 * min(rows, LOGIT_ROWS) * spec.vocab_size * _FLOAT32_BYTES
+    return rows * per_row + logits

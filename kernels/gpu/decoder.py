@@ -1,0 +1,232 @@
+"""A whole decoder step in Triton; the formulae are in `kernels.spec`.
+
+    upload ─▶ layers: norm ─▶ qkv ─▶ q/k norm, RoPE, KV write ─▶ attention ─▶ o ─▶ add, norm ─▶
+              gate, up ─▶ act ∘ ─▶ down ─▶ add, and the next layer's norm        ─▶ hidden rows
+    hidden rows ─▶ wanted ones ─▶ head ─▶ logits ─▶ picked tokens
+
+A step that only decodes replays a captured graph of its layers (`kernels.gpu.graphs`); others
+launch kernel by kernel. The bits are the same: no kernel's result for a row depends on the batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from kernels.backend import StepResult
+from kernels.gpu.activation import gated_activation
+from kernels.gpu.graphs import DecodeGraphs
+from kernels.gpu.launch_table import attention_launch
+from kernels.gpu.linear import GpuLinear, prove_linears
+from kernels.gpu.paged_attention import paged_attention, partial_sums
+from kernels.gpu.qk_norm_rope_cache_write import qk_norm_rope_cache_write
+from kernels.gpu.rms_norm import add_rms_norm, rms_norm
+from kernels.gpu.sampling import DevicePicks, pick_tokens
+from kernels.gpu.step_buffers import StepBuffers
+from kernels.reference.activation import softcap_
+from kernels.reference.embedding import embedding
+from kernels.reference.rope import RopeTable, rope_table
+
+if TYPE_CHECKING:
+    from kernels.backend import Float32s, Int32s, PickInputs, StepInputs
+    from kernels.gpu.paged_attention import PartialSums
+    from kernels.gpu.step_buffers import DeviceBatch
+    from kernels.reference.weights import DecoderWeights, LayerWeights
+    from kernels.spec import DecoderSpec, LayerSpec
+
+# More rows of logits are computed and fetched in so many rows at a time.
+LOGIT_ROWS = 256
+# Requests whose long rows several programs share. More requests fill the device by themselves.
+SHARING_REQUESTS = 16
+
+
+class GpuDecoder:
+    """A loaded decoder on one device. Implements `kernels.backend.Decoder`."""
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        dtype: torch.dtype,
+        weights: DecoderWeights,
+        device: torch.device,
+        *,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        kv_dtype: torch.dtype,
+    ) -> None:
+        self._spec = spec
+        self._weights = weights
+        self._device = device
+        self._kv_dtype = kv_dtype
+        self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Of an fp8 cache: 1, as nothing calibrated it. e4m3 holds up to 448.
+        self._kv_scale = torch.ones(spec.num_kv_heads, device=device) if kv_dtype != dtype else None
+        with torch.inference_mode():
+            self._ropes = {
+                kind: _on(rope_table(kind, spec.head_dim, spec.max_position, dtype), device)
+                for kind in {layer.rope for layer in spec.layers}
+            }
+            prove_linears(
+                linear
+                for linear in (
+                    *(linear for layer in weights.layers for linear in layer.linears),
+                    weights.head,
+                )
+                if isinstance(linear, GpuLinear)
+            )
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights as held, with the rotary tables."""
+        return self._weights.nbytes + sum(table.nbytes for table in self._ropes.values())
+
+    @torch.inference_mode()
+    def allocate_kv(self, num_blocks: int, block_size: int) -> None:
+        """Makes the KV pool and the step's buffers, and captures graphs where there are any."""
+        spec = self._spec
+        shape = (num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
+        self._caches = [
+            (
+                torch.zeros(shape, dtype=self._kv_dtype, device=self._device),
+                torch.zeros(shape, dtype=self._kv_dtype, device=self._device),
+            )
+            for _ in spec.layers
+        ]
+        max_blocks = min(-(-spec.max_position // block_size), num_blocks)
+        self._buffers = StepBuffers(
+            self._device,
+            max_tokens=max(self._max_num_batched_tokens, self._max_num_seqs),
+            max_requests=self._max_num_seqs,
+            max_blocks=max_blocks,
+        )
+        self._max_seq_len = max_blocks * block_size
+        self._partials = partial_sums(
+            min(SHARING_REQUESTS, self._max_num_seqs),
+            1,
+            spec.num_heads,
+            spec.head_dim,
+            self._max_seq_len,
+            launch=attention_launch(self._device, spec.head_dim),
+            device=self._device,
+        )
+        self._graphs = DecodeGraphs(
+            self._device, self._max_num_seqs, lambda batch: self._layers(batch, self._partials)
+        )
+        self._graphs.capture(self._buffers, self._max_seq_len)
+
+    @torch.inference_mode()
+    def step(self, inputs: StepInputs) -> StepResult:
+        """Computes one step."""
+        num_tokens, num_requests = len(inputs.token_ids), len(inputs.seq_lens)
+        only_decodes = num_tokens == num_requests
+        size = self._graphs.size_for(num_requests) if only_decodes else None
+        if size is None:
+            batch = self._buffers.upload(inputs, num_tokens, num_requests)
+            hidden = self._layers(batch, self._partials)
+        else:
+            self._buffers.upload(inputs, size, size)
+            hidden = self._graphs.replay(size)
+        return StepResult(
+            self._pick(hidden, inputs.picks),
+            self._logits_of(hidden, inputs.logits_rows),
+            hidden=None if inputs.hidden_rows is None else self._fetch(hidden, inputs.hidden_rows),
+        )
+
+    def _layers(self, batch: DeviceBatch, partials: PartialSums) -> torch.Tensor:
+        """Normed hidden rows [num_rows, hidden], as the head takes them."""
+        spec, weights, inner = self._spec, self._weights, self._spec.intermediate_size
+        x = embedding(batch.token_ids, weights.embed, spec.embedding_scale)
+        h = rms_norm(x, weights.layers[0].attn_norm, spec.norm_eps)
+        norms = [layer.attn_norm for layer in weights.layers[1:]] + [weights.final_norm]
+        for layer, held, cache, next_norm in zip(
+            spec.layers, weights.layers, self._caches, norms, strict=True
+        ):
+            out = self._attention(h, layer, held, cache, batch, partials)
+            h = add_rms_norm(out, x, held.mlp_norm, spec.norm_eps, held.post_attn_norm)
+            gate_up = held.gate_up(h)
+            gate, up = gate_up[:, :inner], gate_up[:, inner:]
+            out = held.down(gated_activation(spec.activation, gate, up))
+            h = add_rms_norm(out, x, next_norm, spec.norm_eps, held.post_mlp_norm)
+        return h
+
+    def _attention(
+        self,
+        h: torch.Tensor,
+        layer: LayerSpec,
+        held: LayerWeights,
+        cache: tuple[torch.Tensor, torch.Tensor],
+        batch: DeviceBatch,
+        partials: PartialSums,
+    ) -> torch.Tensor:
+        """What attention adds to the rows, before its norm; writes their keys and values."""
+        spec, table = self._spec, self._ropes[layer.rope]
+        qkv = held.qkv(h).view(len(h), -1, spec.head_dim)
+        qk_norm_rope_cache_write(
+            qkv,
+            batch.positions,
+            table.cos,
+            table.sin,
+            *cache,
+            batch.slot_mapping,
+            num_heads=spec.num_heads,
+            qk_norm=held.qk_norm,
+            eps=spec.norm_eps,
+            k_scale=self._kv_scale,
+            v_scale=self._kv_scale,
+        )
+        attended = paged_attention(
+            qkv[:, : spec.num_heads],
+            *cache,
+            batch.block_tables,
+            batch.seq_lens,
+            batch.query_start_loc,
+            scale=spec.attention_scale,
+            window=layer.window,
+            softcap=spec.attention_softcap,
+            max_query_len=batch.max_query_len,
+            max_seq_len=batch.max_seq_len,
+            partials=partials,
+            k_scale=self._kv_scale,
+            v_scale=self._kv_scale,
+        )
+        return held.o(attended.flatten(1))
+
+    def _pick(self, hidden: torch.Tensor, picks: PickInputs) -> Int32s:
+        """Tokens of the rows that one is picked from."""
+        if not len(picks.rows):
+            return np.empty(0, np.int32)
+        logits = self._head(hidden[self._to_device(picks.rows)])
+        picked: Int32s = pick_tokens(logits, DevicePicks.of(picks, self._device)).cpu().numpy()
+        return picked
+
+    def _logits_of(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:
+        """Float32 logits [len(rows), vocab_size] on the host."""
+        out = np.empty((len(rows), self._spec.vocab_size), np.float32)
+        for start in range(0, len(rows), LOGIT_ROWS):
+            part = rows[start : start + LOGIT_ROWS]
+            logits = self._head(hidden[self._to_device(part)])
+            torch.from_numpy(out[start : start + len(part)]).copy_(logits)
+        return out
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Float32 logits of normed rows."""
+        head = self._weights.head
+        logits = head.float32(hidden) if isinstance(head, GpuLinear) else head(hidden).float()
+        if self._spec.logit_softcap is not None:
+            softcap_(logits, self._spec.logit_softcap)
+        return logits
+
+    def _fetch(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:
+        fetched: Float32s = hidden[self._to_device(rows)].float().cpu().numpy()
+        return fetched
+
+    def _to_device(self, values: Int32s) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device, non_blocking=True)
+
+
+def _on(table: RopeTable, device: torch.device) -> RopeTable:
+    return RopeTable(table.cos.to(device), table.sin.to(device))

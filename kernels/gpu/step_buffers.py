@@ -1,0 +1,86 @@
+"""One step's batch on the device, always at the same addresses, as captured graphs want it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from kernels.backend import Int32s, StepInputs
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBatch:
+    """`StepInputs` on the device; rows and requests beyond the step's own are padding.
+
+    A row of padding has slot -1, so that nothing is written for it, and belongs to no request.
+    """
+
+    token_ids: torch.Tensor  # [num_rows]
+    positions: torch.Tensor  # [num_rows]
+    slot_mapping: torch.Tensor  # [num_rows]
+    query_start_loc: torch.Tensor  # [num_requests + 1]
+    seq_lens: torch.Tensor  # [num_requests]
+    block_tables: torch.Tensor  # [num_requests, max_blocks]
+    max_query_len: int
+    max_seq_len: int
+
+
+class StepBuffers:
+    """Device memory for the largest step, with pinned memory on the host to copy it from."""
+
+    def __init__(
+        self, device: torch.device, *, max_tokens: int, max_requests: int, max_blocks: int
+    ) -> None:
+        self._device = device
+        self._rows = self._pair(3, max_tokens)
+        self._loc = self._pair(max_requests + 1)
+        self._lens = self._pair(max_requests)
+        self._tables = self._pair(max_requests, max_blocks)
+
+    def upload(self, inputs: StepInputs, num_rows: int, num_requests: int) -> DeviceBatch:
+        """Copies a step, padded to so many rows and requests. Does not wait for the device."""
+        num_tokens, own = len(inputs.token_ids), len(inputs.seq_lens)
+        host, rows = self._rows
+        rows_view = host.numpy()[:, :num_rows]
+        rows_view[:, num_tokens:] = ((0,), (0,), (-1,))
+        for row, values in zip(
+            rows_view, (inputs.token_ids, inputs.positions, inputs.slot_mapping), strict=True
+        ):
+            row[:num_tokens] = values
+        rows[:, :num_rows].copy_(host[:, :num_rows], non_blocking=True)
+        loc = self._fill(self._loc, inputs.query_start_loc, num_requests + 1, num_tokens)
+        lens = self._fill(self._lens, inputs.seq_lens, num_requests, 0)
+        host_tables, tables = self._tables
+        width = inputs.block_tables.shape[1]
+        host_tables.numpy()[:own, :width] = inputs.block_tables
+        tables[:own, :width].copy_(host_tables[:own, :width], non_blocking=True)
+        return DeviceBatch(
+            token_ids=rows[0, :num_rows],
+            positions=rows[1, :num_rows],
+            slot_mapping=rows[2, :num_rows],
+            query_start_loc=loc,
+            seq_lens=lens,
+            block_tables=tables[:num_requests],
+            max_query_len=int(np.diff(inputs.query_start_loc).max()),
+            max_seq_len=int(inputs.seq_lens.max()),
+        )
+
+    def _fill(
+        self, pair: tuple[torch.Tensor, torch.Tensor], values: Int32s, size: int, padding: int
+    ) -> torch.Tensor:
+        host, device = pair
+        host.numpy()[: len(values)] = values
+        host.numpy()[len(values) : size] = padding
+        return device[:size].copy_(host[:size], non_blocking=True)
+
+    def _pair(self, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same array on the host and on the device."""
+        pinned = self._device.type == "cuda"
+        return (
+            torch.zeros(shape, dtype=torch.int32, pin_memory=pinned),
+            torch.zeros(shape, dtype=torch.int32, device=self._device),
+        )
