@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -42,6 +42,7 @@ BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 10.0  # after which a rank counts as lost
 _IDLE = timedelta(days=3650)
 _POLL_SECONDS = 0.05
+_RESOLVE_SECONDS = 1.0
 
 
 class Ranks:
@@ -122,15 +123,15 @@ def listen_for_ranks(topology: Topology) -> socket.socket | None:
     """The socket of the store, where this process has it. Raises ConfigError if it is taken."""
     if not topology.hosts_store:
         return None
-    own = topology.num_nodes == 1
-    listener = socket.socket(_family(topology.master_addr))
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((LOOPBACK if own else "", topology.master_port))
+        if topology.num_nodes == 1:
+            return socket.create_server((LOOPBACK, topology.master_port))
+        if socket.has_dualstack_ipv6():
+            every = ("", topology.master_port)
+            return socket.create_server(every, family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", topology.master_port))
     except OSError as error:
         raise ConfigError(f"--master-port {topology.master_port}: {error.strerror}") from error
-    listener.listen()
-    return listener
 
 
 def meet(
@@ -147,8 +148,8 @@ def meet(
     Raises WorkerLostError if one ends before or does not come within `meeting_seconds`, and
     ConfigError if they have different models or flags.
     """
-    _choose_interface(topology)
     deadline = time.monotonic() + meeting_seconds
+    _choose_interface(topology, deadline)
     patience = timedelta(seconds=meeting_seconds)
     where = f"{topology.master_addr}:{topology.master_port}"
     try:
@@ -193,7 +194,7 @@ def _await(store: Store, rank: int, processes: WorkerProcesses, deadline: float)
         time.sleep(_POLL_SECONDS)
 
 
-def _choose_interface(topology: Topology) -> None:
+def _choose_interface(topology: Topology, deadline: float) -> None:
     """Has gloo and NCCL use loopback on one node, and on several the way that leads to node 0.
 
     By themselves they take what the host's name resolves to, on many systems a loopback address
@@ -202,8 +203,9 @@ def _choose_interface(topology: Topology) -> None:
     if topology.num_nodes == 1:
         name = _interface_of(LOOPBACK)
     else:
-        with socket.socket(_family(topology.master_addr), socket.SOCK_DGRAM) as probe:
-            probe.connect((topology.master_addr, topology.master_port))  # sends nothing
+        family, address = _resolved(topology.master_addr, topology.master_port, deadline)
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # sends nothing
             name = _interface_of(probe.getsockname()[0])
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -217,8 +219,14 @@ def _interface_of(address: str) -> str | None:
     return None
 
 
-def _family(host: str) -> socket.AddressFamily:
-    try:
-        return socket.getaddrinfo(host, None)[0][0]
-    except OSError as error:
-        raise ConfigError(f"--master-addr {host}: {error.strerror}") from error
+def _resolved(host: str, port: int, deadline: float) -> tuple[socket.AddressFamily, Any]:
+    """The address of node 0, which the cluster's names may know only once its pod has started."""
+    while True:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        except socket.gaierror as error:
+            if time.monotonic() > deadline:
+                raise ConfigError(f"--master-addr {host}: {error.strerror}") from error
+            time.sleep(_RESOLVE_SECONDS)
+        else:
+            return found[0][0], found[0][4]

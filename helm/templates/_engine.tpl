@@ -61,11 +61,12 @@ spec:
         {{- end }}
         {{- end }}
         {{- if $several }}
-        # torch.distributed's names; the controller puts the LWS_ ones before these.
-        - {name: MASTER_ADDR, value: $(LWS_LEADER_ADDRESS)}
-        - {name: MASTER_PORT, value: "29500"}
-        - {name: NNODES, value: {{ $engine.groupSize | quote }}}
-        - {name: NODE_RANK, value: $(LWS_WORKER_INDEX)}
+        # The controller puts the LWS_ variables before these. The group's first pod serves, the others
+        # compute for it; all run one command.
+        - {name: OCTAVO_MASTER_ADDR, value: $(LWS_LEADER_ADDRESS)}
+        - {name: OCTAVO_MASTER_PORT, value: "29500"}
+        - {name: OCTAVO_NNODES, value: {{ $engine.groupSize | quote }}}
+        - {name: OCTAVO_NODE_RANK, value: $(LWS_WORKER_INDEX)}
         {{- end }}
         {{- include "octavo.tracingEnv" $root | nindent 8 }}
         {{- with $engine.env }}{{ toYaml . | nindent 8 }}{{ end }}

@@ -90,8 +90,7 @@ def test_variables_and_arguments_are_flags_of_the_command(chart: ChartTool, valu
         given = {name for name in environment(container) if name.startswith("OCTAVO_")}
         assert given <= variables
         arguments = {arg.partition("=")[0] for arg in container["args"] if arg.startswith("--")}
-        # Not in this version: the engine refuses it by name rather than serve a part of the model.
-        assert arguments - {"--tensor-parallel-size"} <= flags
+        assert arguments <= flags
 
 
 @every_set
@@ -263,6 +262,13 @@ def test_ingress_does_not_buffer(chart: ChartTool) -> None:
         ({"router": {"flags": {"api-key": "sk-seen-by-all"}}}, "api-key"),
         ({"image": {"engine": {"repository": "octavo", "tag": "latest"}}}, "tag"),
         ({"engine": {"kind": "LeaderWorkerSet"}}, "ReadWriteMany"),
+        (
+            {
+                "engine": {"kind": "LeaderWorkerSet", "groupSize": 2, "tensorParallelSize": 3},
+                "model": {"volume": {"accessModes": ["ReadWriteMany"]}},
+            },
+            "multiple of engine.groupSize",
+        ),
         ({"tls": {"engines": {"secretName": "a"}}}, "clientSecretName"),
         ({"gateway": {"enabled": True}}, "parentRefs"),
         (
