@@ -58,7 +58,7 @@ def fold_partials(
     WINDOW: tl.constexpr,
     FP8: tl.constexpr,
     SPLIT: tl.constexpr,
-    STAGES: tl.constexpr,
+    UNROLLED: tl.constexpr,  # splits fetched at a time
 ) -> None:
     """Program (i, h): query head h of partial row i."""
     partial_row = tl.program_id(0)
@@ -79,7 +79,7 @@ def fold_partials(
     total = tl.zeros([1], tl.float32)
     summed = tl.zeros([1, DIMS], tl.float32)
     partials = (partial_row * tl.num_programs(1) + head).to(tl.int64) * max_splits
-    for split in tl.range(first_split, position // SPLIT + 1, num_stages=STAGES):
+    for split in tl.range(first_split, position // SPLIT + 1, loop_unroll_factor=UNROLLED):
         partial = partials + split + tl.arange(0, 1)
         sums = summed_ptr + (partial * HEAD_DIM)[:, None] + dim[None, :]
         largest, total, summed = fold(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 HEADS_PER_PROGRAM = 16  # of `qk_norm_rope_cache_write`
-MAX_SPLIT_PROGRAMS = 32  # that share one row of `paged_attention`; more splits, more for each
-FOLD_STAGES = 4  # partial sums fetched ahead
+SHARED_PROGRAMS = 1024  # of `paged_attention` in decoding: a few for each multiprocessor
+FOLDED_AT_A_TIME = 8  # splits that a row's partial sums are fetched by
 
 
 @dataclass(frozen=True, slots=True)

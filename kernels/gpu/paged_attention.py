@@ -17,6 +17,7 @@ only: neither on its batch, nor on how its prompt was cut, nor on which of the t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ import torch
 from kernels.gpu.attention_splits import INFINITY, finite_or_zero, fold, fold_partials
 from kernels.gpu.e4m3 import decode_e4m3
 from kernels.gpu.kv_cache_write import cache_bytes, is_fp8
-from kernels.gpu.launch_table import FOLD_STAGES, MAX_SPLIT_PROGRAMS, attention_launch
+from kernels.gpu.launch_table import FOLDED_AT_A_TIME, SHARED_PROGRAMS, attention_launch
 from kernels.gpu.triton_types import constexpr, kernel, next_power_of_2, tl
 
 if TYPE_CHECKING:
@@ -236,6 +237,13 @@ class PartialSums:
     total: torch.Tensor  # [rows, num_heads, max_splits]
     summed: torch.Tensor  # [rows, num_heads, max_splits, head_dim]
 
+    def holds(self, num_requests: int, num_splits: int) -> bool:
+        """Whether so many requests fit. Raises ValueError for more splits than were planned for."""
+        rows, _, max_splits = self.largest.shape
+        if num_splits > max_splits:
+            raise ValueError(f"partial sums of {max_splits} splits cannot hold {num_splits}")
+        return num_requests * self.rows_per_request <= rows
+
 
 def partial_sums(
     num_requests: int,
@@ -247,8 +255,13 @@ def partial_sums(
     launch: AttentionLaunch,
     device: torch.device,
 ) -> PartialSums:
-    """Room for so many requests of at most `max_seq_len` tokens; batches of more go without."""
+    """Room for so many requests of at most `max_seq_len` tokens; batches of more go without.
+
+    Raises ValueError for more than the kernels count in 32 bits.
+    """
     shape = (num_requests * rows_per_request, num_heads, -(-max_seq_len // launch.split))
+    if math.prod(shape) * head_dim >= 2**31:
+        raise ValueError(f"partial sums of {list(shape)} heads are too many")
     return PartialSums(
         rows_per_request,
         torch.empty(shape, device=device),
@@ -301,7 +314,13 @@ def paged_attention(
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     group = num_heads // num_kv_heads
     positions = launch.rows // group  # of a tile
-    shares, max_splits = _usable(partials, num_requests, -(-max_seq_len // launch.split))
+    num_splits = -(-max_seq_len // launch.split)
+    shares, tiles, sharers = None, 0, 1
+    if partials is not None:
+        tiles = (partials.rows_per_request + positions - 2) // positions + 1
+        sharers = min(num_splits, SHARED_PROGRAMS // (num_requests * tiles * num_kv_heads))
+        if sharers > 1 and partials.holds(num_requests, num_splits):
+            shares = partials
     split_rows = 0 if shares is None else shares.rows_per_request
     sizes = {
         "GROUP": group,
@@ -349,8 +368,7 @@ def paged_attention(
         )
 
     if shares is not None:
-        tiles = (split_rows + positions - 2) // positions + 1
-        attend((num_requests * tiles, num_kv_heads, max_splits), tiles, shared=True)
+        attend((num_requests * tiles, num_kv_heads, sharers), tiles, shared=True)
         fold_partials[(num_requests * split_rows, num_heads)](
             out,
             seq_lens,
@@ -362,27 +380,12 @@ def paged_attention(
             out.stride(0),
             shares.largest.shape[2],
             split_rows,
-            STAGES=FOLD_STAGES,
+            UNROLLED=FOLDED_AT_A_TIME,
             num_warps=1,
             **sizes,
         )
     if max_query_len == 1 and shares is None:
         attend((num_requests, num_kv_heads, 1), 1, shared=False)
     elif max_query_len > split_rows:
-        tiles = num_tokens // positions + 2 * num_requests
-        attend((tiles, num_kv_heads, 1), 0, shared=False)
+        attend((num_tokens // positions + 2 * num_requests, num_kv_heads, 1), 0, shared=False)
     return out
-
-
-def _usable(
-    partials: PartialSums | None, num_requests: int, max_splits: int
-) -> tuple[PartialSums | None, int]:
-    """The partial sums if a batch is to use them, and the programs that share a row."""
-    if partials is None:
-        return None, 1
-    rows, _, room = partials.largest.shape
-    if max_splits > room:
-        raise ValueError(f"partial sums of {room} splits cannot hold {max_splits}")
-    if max_splits == 1 or num_requests * partials.rows_per_request > rows:
-        return None, 1
-    return partials, min(max_splits, MAX_SPLIT_PROGRAMS)

@@ -6,7 +6,7 @@ import pytest
 from compile_checks import SM80, SM90, SM100, TARGETS, Compiled, Target, assert_fits, compile_for
 
 from kernels.gpu import attention_splits, paged_attention
-from kernels.gpu.launch_table import FOLD_STAGES, attention_launch_of
+from kernels.gpu.launch_table import FOLDED_AT_A_TIME, attention_launch_of
 from kernels.gpu.triton_types import next_power_of_2
 
 PARTIALS = ("largest_ptr", "total_ptr", "summed_ptr")
@@ -124,7 +124,7 @@ def test_the_kernel_that_folds_compiles(target: Target) -> None:
             "WINDOW": 0,
             "FP8": False,
             "SPLIT": 256,
-            "STAGES": FOLD_STAGES,
+            "UNROLLED": FOLDED_AT_A_TIME,
         },
         target,
         num_warps=1,
