@@ -207,4 +207,5 @@ def test_reasoning_stands_apart_and_a_stream_that_fails_says_so(tab: Tab) -> Non
 
     expect(tab.page.locator(".reasoning")).to_have_text("Hm, well.")
     expect(tab.page.locator(".assistant .text:not(.reasoning)")).to_have_text("Yes – so.")
+    expect(tab.page.locator(".error")).to_contain_text("Error in the stream")
     expect(tab.page.locator(".error")).to_contain_text("The engine was lost.")

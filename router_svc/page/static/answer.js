@@ -149,13 +149,13 @@ export class Answer {
       el(
         "div",
         { class: "error" },
-        el("p", { class: "error-title" }, error.status ? `Error ${error.status}` : "No answer"),
+        el("p", { class: "error-title" }, titleOf(error)),
         el("p", {}, error.message),
         facts.length ? el("dl", {}, ...rows) : null,
         el("button", { type: "button", click: retry }, "Try again"),
       ),
     );
-    return `Error${error.status ? ` ${error.status}` : ""}: ${error.message}`;
+    return `${titleOf(error)}: ${error.message}`;
   }
 
   _close(label, state) {
@@ -190,6 +190,11 @@ export class Answer {
     this.stats.replaceChildren(...rows);
     this.stats.title = this._id;
   }
+}
+
+function titleOf({ status }) {
+  if (status >= 400) return `Error ${status}`;
+  return status ? "Error in the stream" : "No whole answer";
 }
 
 function pretty(text) {

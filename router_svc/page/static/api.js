@@ -68,7 +68,7 @@ export class Api {
       response = await fetch(this.url(path), { ...options, headers, credentials: "omit", cache: "no-store" });
     } catch (error) {
       if (error.name === "AbortError" || error.name === "TimeoutError") throw error;
-      throw unreachable();
+      throw new ApiError(0, { message: "The server cannot be reached." });
     }
     if (response.ok) {
       if (path.startsWith("v1/")) this.onKeyTaken(); // /metrics may be open to all
@@ -78,11 +78,6 @@ export class Api {
     if (failure.status === 401) this.onKeyNeeded(failure);
     throw failure;
   }
-}
-
-/** Nobody answered, or the connection broke. */
-export function unreachable() {
-  return new ApiError(0, { message: "The server cannot be reached." });
 }
 
 async function readFailure(response) {

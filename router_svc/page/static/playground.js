@@ -1,7 +1,7 @@
 // The playground: a conversation, the settings of its requests, and the same as code.
 
 import { Answer } from "./answer.js";
-import { ApiError, unreachable } from "./api.js";
+import { ApiError } from "./api.js";
 import { announce, byId, copy, el } from "./dom.js";
 import { EXAMPLES, SCHEMA, TOOLS } from "./examples.js";
 import { clearInvalid, controlOf, markInvalid, readSettings } from "./request.js";
@@ -10,6 +10,8 @@ import { dataOf } from "./sse.js";
 import { hide } from "./tokens.js";
 
 const ROUTE = "v1/chat/completions";
+
+const broken = () => new ApiError(0, { message: "The stream broke off before its end." });
 
 /** Wires the playground's part of the document. */
 export class Playground {
@@ -261,7 +263,7 @@ export class Playground {
       if (running.signal.aborted) {
         said = answer.end(true);
       } else {
-        const known = error instanceof ApiError ? error : unreachable();
+        const known = error instanceof ApiError ? error : broken();
         said = answer.fail(known, () => this._retry(turn));
         const control = controlOf(this._form, known.param);
         if (control) markInvalid(control, known.message);
@@ -283,7 +285,7 @@ export class Playground {
       answer.take(chunk);
       this._scrollDown();
     }
-    throw new ApiError(0, { message: "The stream broke off before its end." });
+    throw broken();
   }
 
   _finish(turn, answer) {
