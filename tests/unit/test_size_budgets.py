@@ -16,7 +16,7 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 
 # Lines per part, with docstrings and comments, which are about a quarter. Generated code is free.
 PACKAGE_BUDGETS = {
-    "engine_svc": 1800,  # the loop, configuration, start-up, memory plan
+    "engine_svc": 2100,  # the loop, configuration, start-up and its trace, memory plan, devices
     "engine_svc/scheduling": 1700,  # with the books of what choices wait for
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
