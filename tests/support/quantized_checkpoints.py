@@ -177,10 +177,11 @@ def gptq(
             shuffle = torch.randperm(len(groups), generator=torch.Generator().manual_seed(0))
             groups = groups[shuffle]
         rounded = round_groups(weight, groups, bits, symmetric=sym, scale_type=torch.float16)
-        lowered = (rounded.zeros - (1 if version == 1 else 0)) % 2**bits
+        # GPTQModel takes one off each zero point of a word at once, with borrows between them.
+        ones = sum(1 << place for place in range(0, 32, bits)) if version == 1 else 0
         tensors = {
             "qweight": pack(rounded.codes.T, bits, 0),
-            "qzeros": pack(lowered.T, bits, 1),
+            "qzeros": pack(rounded.zeros.T, bits, 1) - ones,
             "scales": rounded.scales.T,
             "g_idx": groups.to(torch.int32),
         }

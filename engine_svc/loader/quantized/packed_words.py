@@ -3,7 +3,8 @@
     AWQ     qweight [in, out / 8]       a word: 8 outputs, in the order 0 2 4 6 1 3 5 7
             qzeros  [groups, out / 8]   likewise
     GPTQ    qweight [in / 8, out]       a word: 8 inputs (4 of 8 bits), in order, lowest bits first
-            qzeros  [groups, out / 8]   a word: 8 outputs; less one in the older of two versions
+            qzeros  [groups, out / 8]   a word: 8 outputs; in the older of two versions the word is
+                                        0x11111111 less (0x01010101 of 8 bits), borrows and all
             g_idx   [in]                the group of each input
     both    scales  [groups, out]       w = scale · (code - zero)
 
@@ -159,14 +160,18 @@ class GptqLinear:
         )
 
     def _zeros(self, part: Part | None, start: int, stop: int) -> Codes | int:
-        middle, most = 1 << (self.bits - 1), (1 << self.bits) - 1
+        middle = 1 << (self.bits - 1)
         if part is None:
             return middle
-        packed = part.words().reshape(part.shape[0], -1)
+        words = part.words()
+        if self.zeros_less_one and not self.symmetric:
+            ones = np.uint32(0x01010101 if self.bits == 8 else 0x11111111)
+            words = np.ascontiguousarray(words).view("<u4") + ones
+            words = words.view(np.uint8)
+        packed = words.reshape(part.shape[0], -1)
         stored = packed if self.bits == 8 else nibbles(packed)
         if not self.symmetric:
-            zeros = (stored + np.uint8(self.zeros_less_one)) & np.uint8(most)
-            return np.ascontiguousarray(zeros[:, start:stop].T)
+            return np.ascontiguousarray(stored[:, start:stop].T)
         # Writers differ in whether they took the one off; sym says which value is meant.
         if not ((stored == middle).all() or (stored == middle - 1).all()):
             raise ValueError(f"qzeros has zero points other than the {middle} that sym stands for")

@@ -14,6 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from engine_svc.loader.open_model import open_model
 from engine_svc.loader.quantized.config import read_quantization
+from engine_svc.loader.quantized.linear import Part
+from engine_svc.loader.quantized.packed_words import GptqLinear
 from engine_svc.loader.quantized.signed_bytes import IntLinear, PackedLinear
 from engine_svc.models.errors import ModelError
 from engine_svc.models.family import layer_names
@@ -119,6 +121,26 @@ def test_every_weight_is_what_its_writer_meant(name, once):
     assert opened.source.scheme("layers.0.q") == scheme
     assert opened.source.scheme("embed") == "F32"
     assert opened.quantization == layout.config["quant_method"]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_zero_points_of_gptq_version_1_borrow_from_their_neighbours(bits):
+    positive = torch.rand(64, 64)  # whose zero points are 0, which less one is none
+    positive[::3] -= 0.5
+    matrix = written.gptq(bits=bits, sym=False).write(positive)
+    parts = {
+        name: Part(dtype, tuple(matrix.tensors[name].shape), bytes_of(matrix.tensors[name]))
+        for name, dtype in (("qweight", "I32"), ("qzeros", "I32"), ("scales", "F16"))
+    }
+
+    linear = GptqLinear(bits, 32, symmetric=False, act_order=False, zeros_less_one=True)
+    found = linear.rows(parts, (64, 64), 8, 64).to_float32()
+
+    assert np.array_equal(found, matrix.meant[8:].numpy())
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def test_a_head_may_be_quantised_too(tmp_path):
