@@ -166,8 +166,7 @@ class GptqLinear:
         words = part.words()
         if self.zeros_less_one and not self.symmetric:
             ones = np.uint32(0x01010101 if self.bits == 8 else 0x11111111)
-            words = np.ascontiguousarray(words).view("<u4") + ones
-            words = words.view(np.uint8)
+            words = (words.view(np.uint32) + ones).view(np.uint8)
         packed = words.reshape(part.shape[0], -1)
         stored = packed if self.bits == 8 else nibbles(packed)
         if not self.symmetric:
