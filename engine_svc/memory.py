@@ -42,6 +42,14 @@ class AvailableMemory:
     num_bytes: int
     bound: str
 
+    def shared_by(self, count: int) -> AvailableMemory:
+        """The part of one of `count` processes that take as much each."""
+        if count == 1:
+            return self
+        return AvailableMemory(
+            self.num_bytes // count, f"one of {count} equal shares of {self.bound}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PoolRequest:

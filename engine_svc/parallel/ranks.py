@@ -95,6 +95,10 @@ class Ranks:
         """What is lost from now on is meant to be."""
         self._leaving.set()
 
+    def close(self) -> None:
+        """Drops the groups, once all others have ended."""
+        dist.destroy_process_group()
+
     def _broadcast(self, numbers: torch.Tensor) -> None:
         try:
             dist.broadcast(numbers, 0, group=self._plan)

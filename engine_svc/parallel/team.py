@@ -37,9 +37,9 @@ class Team:
 
     def share(self, available: AvailableMemory) -> AvailableMemory:
         """What each rank may take, where a node has `available`. All ranks get the same."""
-        size = self.topology.local_size
-        each = self.ranks.least(available.num_bytes // size)
-        return AvailableMemory(each, f"each of {size} ranks' share of {available.bound}")
+        own = available.shared_by(self.topology.local_size)
+        least = self.ranks.least(own.num_bytes)
+        return own if least == own.num_bytes else AvailableMemory(least, "the least of all nodes")
 
     def fate(self, error: Exception) -> str:
         """What has become of the ranks, where `error` says that one is lost; ends the others."""

@@ -30,12 +30,15 @@ def main(model_path: Path, **params: Any) -> None:
     from engine_svc.planning.table import show
     from engine_svc.planning.target import choose_target
 
+    num_ranks = params["tensor_parallel_size"]
     try:
         found = report(
             settings_from(model_path, _process_defaults() | params),
             open_at_hand(model_path),
-            choose_target(params["memory"], params["gpu"], params["gpu_memory_utilization"]),
-            num_ranks=params["tensor_parallel_size"],
+            choose_target(
+                params["memory"], params["gpu"], params["gpu_memory_utilization"], num_ranks
+            ),
+            num_ranks=num_ranks,
             lengths=parse_lengths(params["lengths"]),
         )
     except (ConfigError, ModelError) as error:

@@ -40,8 +40,12 @@ class Target:
     utilization: float = 1.0  # the share of a GPU that is counted
 
 
-def choose_target(memory: str | None, gpu: str | None, utilization: float) -> Target:
+def choose_target(
+    memory: str | None, gpu: str | None, utilization: float, num_ranks: int = 1
+) -> Target:
     """The target that the flags name; `utilization` is the share of a GPU that may be used.
+
+    It is one of `num_ranks` ranks', which share this machine where the flags name nothing else.
 
     Raises ConfigError.
     """
@@ -53,7 +57,7 @@ def choose_target(memory: str | None, gpu: str | None, utilization: float) -> Ta
         size = parse_size("--memory", memory)
         return Target("memory as given", AvailableMemory(size, "--memory"), is_gpu=False)
     free = available_memory(psutil.virtual_memory().available)
-    return Target("this machine", free, is_gpu=False)
+    return Target("this machine", free.shared_by(num_ranks), is_gpu=False)
 
 
 def parse_size(flag: str, text: str) -> int:

@@ -62,6 +62,7 @@ class TensorParallelExecutor:
         if not self._processes.wait(_STOP_SECONDS):
             log.error("ranks did not end within %g s and are killed", _STOP_SECONDS)
         self._processes.kill()
+        self._ranks.close()
 
     def _lose(self, rank: int, on_lost: Callable[[str], object]) -> None:
         if not self._ending.acquire(blocking=False):

@@ -93,6 +93,29 @@ def test_variables_and_arguments_are_flags_of_the_command(chart: ChartTool, valu
         assert arguments <= flags
 
 
+def test_the_nodes_of_an_engine_run_one_command_and_are_told_where_they_meet(
+    chart: ChartTool,
+) -> None:
+    (group,) = [
+        each
+        for each in chart.render(SETS["multi_node"]).objects
+        if each["kind"] == "LeaderWorkerSet"
+    ]
+    template = group["spec"]["leaderWorkerTemplate"]
+    pods = [template[f"{part}Template"]["spec"]["containers"][0] for part in ("leader", "worker")]
+
+    for container in pods:
+        told = environment(container)
+        assert told["OCTAVO_NNODES"] == str(template["size"])
+        assert told["OCTAVO_NODE_RANK"] == "$(LWS_WORKER_INDEX)"
+        assert told["OCTAVO_MASTER_ADDR"] == "$(LWS_LEADER_ADDRESS)"
+        assert told["OCTAVO_MASTER_PORT"].isdigit()
+    leader, worker = pods
+    assert leader["command"] == worker["command"] == ["octavo", "engine"]
+    assert leader["args"] == worker["args"]
+    assert "--tensor-parallel-size=16" in leader["args"]
+
+
 @every_set
 def test_pods_that_serve_download_nothing(chart: ChartTool, values: Object) -> None:
     rendered = chart.render(values)

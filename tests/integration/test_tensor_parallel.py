@@ -16,8 +16,10 @@ import psutil
 import pytest
 
 from engine_svc.config import ConfigError
+from engine_svc.memory import format_bytes
 from tests.support.awkward_model import make_awkward
 from tests.support.engine_process import engine_process
+from tests.support.plan_model import plan
 from tests.support.run_engine import greedy_tokens, load
 from tests.support.server import free_port
 
@@ -132,6 +134,19 @@ def test_two_nodes_serve_as_one_engine(tiny: Path, tmp_path: Path) -> None:
     assert codes == [0, 0]
     assert "rank 1 of 2 is ready" in follower.log.read_text()
     assert "on 2 nodes" in leader.log.read_text()
+
+
+def test_the_plan_is_what_rank_0_takes(tiny: Path) -> None:
+    planned = plan(tiny, *TWO)
+    engine = load(tiny, *TWO)
+    engine.executor.close()
+
+    said = "\n".join(engine.model_info.summary)
+    assert planned.fits
+    assert f"weights {format_bytes(planned.weight_bytes)}" in said
+    assert f"activations up to {format_bytes(planned.activation_bytes)}" in said
+    assert f"KV per token: {planned.kv.bytes_per_token:,} bytes = {planned.kv.arithmetic}" in said
+    assert engine.model_info.num_blocks == planned.kv.num_blocks
 
 
 def test_a_node_with_another_model_is_refused_on_both(tiny: Path, tmp_path: Path) -> None:

@@ -36,10 +36,11 @@ QWEN25_15B: dict[str, Any] = {
 def plan(model: Path, *args: str) -> Report:
     """What `octavo plan MODEL ARGS` would say."""
     params = _FLAGS.make_context("plan", list(args)).params
+    num_ranks = params["tensor_parallel_size"]
     return report(
         settings_from(model, params),
         open_at_hand(model),
-        choose_target(params["memory"], params["gpu"], params["gpu_memory_utilization"]),
-        num_ranks=params["tensor_parallel_size"],
+        choose_target(params["memory"], params["gpu"], params["gpu_memory_utilization"], num_ranks),
+        num_ranks=num_ranks,
         lengths=parse_lengths(params["lengths"]),
     )
