@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from paged_batches import PagedBatch, paged_batch
 
+from kernels.gpu import paged_attention as module
 from kernels.gpu.launch_table import INTERPRETED
 from kernels.gpu.paged_attention import PartialSums, paged_attention, partial_sums
 from kernels.reference.paged_attention import paged_attention as reference_attention
-
-sys.path.append(str(Path(__file__).parents[1]))  # where the batches of all kernels' tests are
-from paged_batches import PagedBatch, paged_batch
 
 CPU = torch.device("cpu")
 SPLIT = INTERPRETED.split
@@ -119,13 +116,17 @@ def test_it_agrees_with_the_reference_on_windows_and_caps(
     torch.testing.assert_close(result, expected_of(batch, **how), **TOLERANCE[torch.float32])
 
 
-@pytest.mark.parametrize("window", [None, 70])
-@pytest.mark.parametrize("rows_per_request", [1, 7])
+@pytest.mark.parametrize(
+    ("rows_per_request", "sharers", "window"), [(1, 5, None), (1, 2, 70), (7, 5, 70), (7, 3, None)]
+)
 def test_rows_that_programs_share_have_the_same_bits(
-    rows_per_request: int, window: int | None
+    monkeypatch: pytest.MonkeyPatch, rows_per_request: int, sharers: int, window: int | None
 ) -> None:
     batch = paged_batch([*RAGGED, (1, 5 * SPLIT)], num_heads=3, num_kv_heads=1)
     how = {"window": window, "softcap": None}
+    tiles = 1 if rows_per_request == 1 else 3  # 7 rows at any place in tiles of 5
+    programs = len(batch.seq_lens) * tiles * sharers
+    monkeypatch.setattr(module, "SHARED_PROGRAMS", programs)
 
     shared = gpu_attention(batch, rows_per_request=rows_per_request, **how)
 
