@@ -13,49 +13,48 @@ if TYPE_CHECKING:
     from engine_svc.loader.opened import OpenedModel
     from kernels.backend import Precision
 
-_KEPT = {
-    (INT4, MatrixFormat.GROUP4): "in int4, codes as they are",
-    (INT4, MatrixFormat.GROUP4MIN): "in int4 with a least value, codes as they are",
-    (UINT4, MatrixFormat.GROUP4MIN): "in int4 with a least value, codes as they are",
-    (INT4, MatrixFormat.GROUP8): "in int8, codes as they are",
-    (UINT4, MatrixFormat.GROUP8): "in int8, codes as they are",
-    (INT8, MatrixFormat.GROUP8): "in int8, codes as they are",
+_CODES_KEPT = {
+    MatrixFormat.GROUP4: (INT4,),
+    MatrixFormat.GROUP4MIN: (INT4, UINT4),
+    MatrixFormat.GROUP8: (INT4, UINT4, INT8),
 }
-_ROUNDED = {
-    MatrixFormat.BFLOAT16: "decoded to bfloat16",
-    MatrixFormat.INT8: "decoded and rounded to int8",
-    MatrixFormat.GROUP8: "decoded and rounded to int8",
-    MatrixFormat.GROUP4: "decoded and rounded to int4",
+_NAMES = {
+    MatrixFormat.BFLOAT16: "bfloat16",
+    MatrixFormat.INT8: "int8",
+    MatrixFormat.GROUP8: "int8",
+    MatrixFormat.GROUP4: "int4",
+    MatrixFormat.GROUP4MIN: "int4 with a least value",
 }
 
 
 def kept_notice(opened: OpenedModel, precision: Precision, *, packs: bool) -> str | None:
     """What becomes of quantised matrices; None for a checkpoint that has none.
 
-    `packs`: the C++ back end holds them; the other one decodes all. Raises ValueError for a
-    precision that is none.
+    `packs`: the C++ back end holds them; others decode all. Raises ValueError for a precision that
+    is none.
     """
     if opened.quantization is None:
         return None
-    counts: Counter[str] = Counter()
     if packs:
-        for slot in plan_weights(opened.spec, opened.source, precision).matrices.values():
-            for part in slot.parts:
-                scheme = opened.source.scheme(part.name)
-                kept = (scheme, slot.format)
-                counts[
-                    _dense(slot.format)
-                    if scheme in DENSE_SCHEMES
-                    else _KEPT.get(kept) or _ROUNDED[slot.format]
-                ] += 1
+        slots = plan_weights(opened.spec, opened.source, precision).matrices.values()
+        held = [
+            _packed(opened.source.scheme(part.name), slot.format)
+            for slot in slots
+            for part in slot.parts
+        ]
     else:
-        for name, shape in opened.spec.weight_shapes().items():
-            if len(shape) == 2:
-                dense = opened.source.scheme(name) in DENSE_SCHEMES
-                counts["dense" if dense else f"decoded to {precision.dtype}"] += 1
-    told = "; ".join(f"{count} {how}" for how, count in counts.most_common())
+        matrices = [name for name, shape in opened.spec.weight_shapes().items() if len(shape) == 2]
+        dense = [opened.source.scheme(name) in DENSE_SCHEMES for name in matrices]
+        held = ["dense" if each else f"decoded to {precision.dtype}" for each in dense]
+    told = "; ".join(f"{count} {how}" for how, count in Counter(held).most_common())
     return f"matrices quantised by {opened.quantization} are held so: {told}"
 
 
-def _dense(format_: MatrixFormat) -> str:
-    return "dense" if format_ is MatrixFormat.BFLOAT16 else f"dense, now in {format_.name.lower()}"
+def _packed(scheme: str, format_: MatrixFormat) -> str:
+    """How a matrix of a scheme is held in a format."""
+    name, is_dense = _NAMES[format_], scheme in DENSE_SCHEMES
+    if format_ is MatrixFormat.BFLOAT16:
+        return "dense" if is_dense else f"decoded to {name}"
+    if scheme in _CODES_KEPT.get(format_, ()):
+        return f"in {name}, codes as they are"
+    return f"{'dense' if is_dense else 'decoded'} and rounded to {name}"

@@ -97,6 +97,14 @@ def test_codes_beside_finer_ones_are_kept_exactly_in_int8():
     assert np.array_equal(values[:, 1].reshape(128, 96), up.to_float32())
 
 
+def test_int4_moves_codes_that_are_in_it_already():
+    down = coded(DOWN, INT4)
+
+    weights = packed_with({"layers.0.down": down}, "int4")
+
+    assert np.array_equal(cpu_weights.values(weights, "layers.0.down"), down.to_float32())
+
+
 def test_none_decodes_to_bfloat16():
     down = coded(DOWN, UINT4)
 
