@@ -222,6 +222,14 @@ def test_tenants_become_a_key_file_that_the_router_reads(chart: ChartTool, tmp_p
     assert variables["OCTAVO_API_KEY_FILE"] == "/etc/octavo/keys/keys.yaml"
 
 
+@pytest.mark.parametrize("topology", ["split", "combined"])
+def test_the_routers_page_can_be_switched_off(chart: ChartTool, topology: str) -> None:
+    for shown, word in ((True, "true"), (False, "false")):
+        specs = pod_specs(chart.render({"topology": topology, "router": {"page": shown}}))
+        variables = [environment(each) for spec in specs for each in spec["containers"]]
+        assert [each["OCTAVO_PAGE"] for each in variables if "OCTAVO_PAGE" in each] == [word]
+
+
 def test_engines_metrics_are_taken_once_however_many_routers_there_are(chart: ChartTool) -> None:
     rendered = chart.render(SETS["keda"])
     (routers,) = rendered.only("ServiceMonitor")["spec"]["endpoints"]
