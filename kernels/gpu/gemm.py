@@ -192,7 +192,7 @@ def prove_row_tiles(
     that cancel: what is left is rounding error alone, and nearly every change of order changes it.
     """
     smallest, largest = ROW_TILES[0], ROW_TILES[-1]
-    kept = ROW_TILES
+    kept: tuple[int, ...] = ROW_TILES
     for num_out, num_in in shapes:
         plan = matrix_plan(num_out, num_in, dtype)
         weight, x = _cancelling(min(num_out, _PROOF_OUTPUTS), num_in, largest + 1, dtype, device)
