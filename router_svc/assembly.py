@@ -154,6 +154,7 @@ def say_ready(info: EngineInfo, params: Mapping[str, Any], seconds: float) -> No
         f"Ready in {seconds:.1f} s: {info.served_names[0]}",
         f"  HTTP  {http}/v1   (OpenAI API; {http}/openapi.json)",
         f"  gRPC  {host}:{params['grpc_port']}   (octavo.inference.v1)",
+        *((f"  Page  {http}/   (playground and live view)",) if params["page"] else ()),
         "Try it:",
         f"  curl {http}{route}{key} -H 'Content-Type: application/json' -d '{body}'",
     ]

@@ -77,6 +77,7 @@ def test_start_up_says_what_is_served_and_how_to_try_it(server: RunningServer) -
         "Ready in ",
         f"HTTP  {server.url}/v1",
         f"gRPC  {server.grpc_target}",
+        f"Page  {server.url}/ ",
         "curl ",
     ]
     places = [said.index(text) for text in shown]

@@ -65,7 +65,7 @@ export class Api {
     if (this._key) headers.authorization = `Bearer ${this._key}`;
     let response;
     try {
-      response = await fetch(this.url(path), { ...options, headers, credentials: "omit", cache: "no-store" });
+      response = await fetch(this.url(path), { ...options, headers, credentials: "same-origin", cache: "no-store" });
     } catch (error) {
       if (error.name === "AbortError" || error.name === "TimeoutError") throw error;
       throw new ApiError(0, { message: "The server cannot be reached." });
