@@ -56,6 +56,18 @@ def choose_backend(
     return ReferenceBackend(threads, collectives), notice
 
 
+def gpu_backend(*, max_num_batched_tokens: int, max_num_seqs: int) -> Backend:
+    """The back end for the current GPU, where `engine_svc.devices` says that it can be used."""
+    from kernels.gpu.backend import GpuBackend
+    from kernels.gpu.device import current_device
+
+    return GpuBackend(
+        current_device(),
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+    )
+
+
 def choose_encoder_backend(threads: int) -> EncoderBackend:
     """The back end for encoders. Raises ConfigError where torch is needed and not installed."""
     _let_torch_sleep()

@@ -43,21 +43,16 @@ def missing_for_gpu() -> str | None:
     """What the use of a GPU lacks in this environment, or None."""
     if find_spec("torch") is None:
         return "torch is not installed"
-    import torch
+    from kernels.gpu.device import why_unusable
 
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} finds no GPU, or was built without CUDA"
-    if find_spec("triton") is None:
-        return "triton is not installed"
-    return None
+    return why_unusable()
 
 
-def gpu_memory(utilization: float) -> AvailableMemory:
+def available_gpu_memory(utilization: float) -> AvailableMemory:
     """The share of what is free on the current GPU, which others may use as well."""
-    import torch
+    from kernels.gpu.device import gpu_memory
 
-    free, total = torch.cuda.mem_get_info()
-    name = torch.cuda.get_device_name()
+    name, free, total = gpu_memory()
     return AvailableMemory(int(free * utilization), describe_gpu(name, free, total, utilization))
 
 

@@ -18,7 +18,7 @@ from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.backends import prepare_torch
 from engine_svc.constraints.compiler import GrammarCompiler
-from engine_svc.devices import gpu_memory
+from engine_svc.devices import available_gpu_memory
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
     MemoryPlan,
@@ -115,7 +115,7 @@ def _load(
         needs = decoder_needs(settings, opened, computation)
         pool = pool_request(settings, opened)
         if computation.on_gpu:
-            available = gpu_memory(settings.cache.gpu_memory_utilization)
+            available = available_gpu_memory(settings.cache.gpu_memory_utilization)
             pool = replace(pool, takes_all=True)
         else:
             available = available_memory(psutil.virtual_memory().available)

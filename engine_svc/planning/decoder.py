@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from octavo.flags import QUANTIZED_CHECKPOINTS
 
-from engine_svc.backends import choose_backend, has_kernels
+from engine_svc.backends import choose_backend, gpu_backend, has_kernels
 from engine_svc.config import ConfigError
 from engine_svc.devices import choose_device
 from engine_svc.memory import PoolRequest
@@ -99,18 +99,13 @@ def _on_gpu(settings: Settings, opened: OpenedModel) -> Computation:
         raise ConfigError(
             "--tensor-parallel-size: ranks compute on CPUs only; --device cpu, or one rank"
         )
-    import torch
-
-    from kernels.gpu.backend import GpuBackend
-
     asked = settings.model.dtype
     precision = Precision(
         _stored_dtype(opened) if asked == "auto" else asked,
         _weights(settings.model.quantization, opened),
         settings.cache.dtype,
     )
-    backend = GpuBackend(
-        torch.device("cuda", torch.cuda.current_device()),
+    backend = gpu_backend(
         max_num_batched_tokens=step_tokens(settings, opened),
         max_num_seqs=settings.batch.max_num_seqs,
     )

@@ -1,0 +1,36 @@
+"""The current GPU: whether it can be used, and what of its memory is free."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+
+
+class GpuMemory(NamedTuple):
+    """Of one GPU, in bytes; others may hold a part of it."""
+
+    name: str
+    free: int
+    total: int
+
+
+def why_unusable() -> str | None:
+    """What the use of a GPU lacks here, or None."""
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} finds no GPU, or was built without CUDA"
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    return None
+
+
+def gpu_memory() -> GpuMemory:
+    """Memory of the current GPU."""
+    free, total = torch.cuda.mem_get_info()
+    return GpuMemory(torch.cuda.get_device_name(), free, total)
+
+
+def current_device() -> torch.device:
+    """The GPU that torch uses unless told otherwise."""
+    return torch.device("cuda", torch.cuda.current_device())
