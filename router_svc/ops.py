@@ -48,7 +48,8 @@ def ops_routes(router: Readiness, fleets: Sequence[Fleet], summing: Summing) -> 
     async def load(_: Request) -> Response:
         families = [family for family in await summing() if family.name == IN_FLIGHT]
         values = [sample.value for family in families for sample in family.samples]
-        return JSONResponse({"requests_in_flight": int(sum(values))})
+        count = int(sum(values))
+        return JSONResponse({"requests_in_flight": count, "server_load": count})  # vLLM's name
 
     async def metrics(request: Request) -> Response:
         engines = asyncio.gather(*(fleet.metrics() for fleet in fleets))

@@ -190,6 +190,7 @@ async def test_gauges_show_the_present_state(served: RunningServer) -> None:
         waiting = served.metric("vllm:num_requests_waiting")
         used = served.metric("vllm:kv_cache_usage_perc")
         in_flight = served.metric("octavo_router_requests_in_flight")
+        load = (await client.get("/load")).json()
         for post in posts:
             post.cancel()
         await asyncio.gather(*posts, return_exceptions=True)
@@ -198,6 +199,7 @@ async def test_gauges_show_the_present_state(served: RunningServer) -> None:
     assert waiting == 8
     assert 0 < used < 1
     assert in_flight == 40
+    assert load == {"requests_in_flight": 40, "server_load": 40}
     assert served.wait_until(served.idle)
     assert served.metric("octavo_router_requests_in_flight") == 0
 
