@@ -1,4 +1,4 @@
-"""Attention of new tokens over the keys and values that the paged cache holds, in one launch.
+"""Attention of new tokens over the keys and values that the paged cache holds.
 
     tile      `rows` of (position, query head of one key-value head), positions side by side; tiles
               begin at absolute positions, so that a row has one place in them however it is cut
@@ -8,11 +8,12 @@
     queries                              |tile|tile|tile|ti      a chunk of prefill
                                                               |  a row of decoding
 
-A program has a tile of one key-value head. In prefill it goes through all splits and folds as it
-goes. In decoding there are too few tiles to fill a device: the programs of a tile share its splits
-and leave partial sums, which a second kernel folds. Both fold alike, in the same order, with
-products that the compiler may not fuse in its own way. So a row's bits depend on its own request
-only: neither on its batch, nor on how its prompt was cut, nor on which of the two ways it went.
+A program has a tile of one key-value head, of prefill and decoding alike in one launch; it goes
+through all splits and folds as it goes. Few rows of decoding do not fill a device: then the
+programs of a tile share its splits and leave partial sums, which a second kernel folds. Both ways
+have the same products of the same tiles, and fold in the same order, in fma, where a compiler has
+no choice. So a row's bits depend on its own request only: neither on its batch, nor on how its
+prompt was cut, nor on which of the two ways it went.
 """
 
 from __future__ import annotations
