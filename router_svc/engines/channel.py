@@ -53,7 +53,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
 ]
 _RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
-_PATIENT_FAILURES = 12  # some 9 s: most engines that start together with the router are up by then
+# Some 9 s; what listens on a machine of its own is up by then. A local engine tells what it does.
+_PATIENT_FAILURES = 12
 # An engine tells its load every second; one that is merely busy does too.
 _SILENCE_SECONDS = 7.5
 _TICK_SECONDS = 0.5
@@ -206,8 +207,8 @@ class EngineChannel:
             except grpc.aio.AioRpcError as error:
                 if failures == 0 and self.info is not None:
                     log.warning("engine %s lost: %s", self.target, error.details())
-                elif failures == _PATIENT_FAILURES and self.info is None:
-                    log.warning("engine %s is not reached yet: %s", self.target, error.details())
+                elif failures == _PATIENT_FAILURES and not self.target.startswith("unix:"):
+                    log.warning("engine %s cannot be reached: %s", self.target, error.details())
                 refusal = error
             except EngineMismatchError as error:
                 log.error("engine %s is not used: %s", self.target, error)
