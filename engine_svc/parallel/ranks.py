@@ -48,8 +48,8 @@ _RESOLVE_SECONDS = 1.0
 class Ranks:
     """The process groups of one rank. Calls that others take part in raise WorkerLostError."""
 
-    def __init__(self, rank: int, size: int, step_timeout: float) -> None:
-        """The default group of torch.distributed exists."""
+    def __init__(self, rank: int, size: int, backend: str, step_timeout: float) -> None:
+        """The default group of torch.distributed exists; `backend` is that of `steps`."""
         self.rank = rank
         self.size = size
         every = list(range(size))
@@ -57,7 +57,7 @@ class Ranks:
         self._alive = dist.new_group(
             every, timeout=timedelta(seconds=SILENCE_SECONDS), backend="gloo"
         )
-        steps = dist.new_group(every, timeout=timedelta(seconds=step_timeout), backend="gloo")
+        steps = dist.new_group(every, timeout=timedelta(seconds=step_timeout), backend=backend)
         self.collectives = Group(steps)
         self._leaving = threading.Event()
 
@@ -144,10 +144,14 @@ def meet(
     processes: WorkerProcesses,
     *,
     identity: str,
+    backend: str,
     step_timeout: float,
     meeting_seconds: float = MEETING_SECONDS,
 ) -> Ranks:
     """Waits until all ranks are there, and makes their groups. `identity` must be the same on all.
+
+    `backend`, gloo or nccl, carries what ranks say within a step; one may take `step_timeout`
+    seconds.
 
     Raises WorkerLostError if one ends before or does not come within `meeting_seconds`, and
     ConfigError if they have different models or flags.
@@ -184,7 +188,7 @@ def meet(
             world_size=topology.num_ranks,
             timeout=patience,
         )
-        return Ranks(topology.rank, topology.num_ranks, step_timeout)
+        return Ranks(topology.rank, topology.num_ranks, backend, step_timeout)
     except (RuntimeError, dist.DistError) as error:
         raise WorkerLostError(f"the ranks did not meet at {where}: {error}") from error
 

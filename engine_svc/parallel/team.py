@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine_svc.parallel.topology import Topology
     from kernels.sharding import Shard
 
-_BACKEND = "gloo"  # of sums and gathers
+_BACKEND = "gloo"  # of sums and gathers; NCCL where a decoder computes on GPUs
 _FATE_SECONDS = 0.5  # for the system to say how a process ended
 
 
@@ -78,6 +78,7 @@ def assemble(settings: Settings, opened: OpenedModel, topology: Topology) -> Tea
             listener,
             processes,
             identity=_identity(settings, opened),
+            backend=_BACKEND,
             step_timeout=settings.service.stall_timeout,
         )
     except BaseException:

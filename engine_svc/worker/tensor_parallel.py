@@ -36,39 +36,54 @@ class TensorParallelExecutor:
         self._runner: ModelRunner | None = runner
         self._ranks = ranks
         self._processes = processes
-        self._ending = threading.Lock()  # held for good by who ends the ranks
+        self._ending = threading.Lock()
+        self._closed = False
         self._lost: str | None = None
 
     def submit(self, batch: ScheduledBatch) -> SampledTokens:
         """Computes one step. Raises RuntimeError once closed, WorkerLostError without a rank."""
         if self._runner is None:
             raise RuntimeError("the executor is closed")
-        if self._lost is not None:
-            raise WorkerLostError(self._lost)
-        return self._runner.execute(batch)
+        try:
+            return self._runner.execute(batch)
+        except WorkerLostError as error:
+            failed = str(error)
+            lost = self._lose(lambda: self._processes.ended(_FATE_SECONDS) or failed)
+            raise WorkerLostError(lost or failed) from error
 
     def watch(self, on_lost: Callable[[str], object]) -> None:
         """Has `on_lost` told, on another thread, which rank is lost and how, also between steps."""
-        self._ranks.watch(lambda rank: self._lose(rank, on_lost))
+
+        def lose(rank: int) -> None:
+            lost = self._lose(lambda: self._processes.fate(rank, _FATE_SECONDS))
+            if lost is not None:
+                on_lost(lost)
+
+        self._ranks.watch(lose)
 
     def close(self) -> None:
         """Ends the other ranks and drops the worker. May be called twice."""
         self._runner = None
-        if not self._ending.acquire(blocking=False):
-            return
-        with suppress(WorkerLostError):
+        with self._ending:
+            if self._closed or self._lost is not None:
+                return
+            self._closed = True
             self._ranks.leave()
-            self._ranks.tell(stop())
-        if not self._processes.wait(_STOP_SECONDS):
-            log.error("ranks did not end within %g s and are killed", _STOP_SECONDS)
-        self._processes.kill()
-        self._ranks.close()
+            with suppress(WorkerLostError):
+                self._ranks.tell(stop())
+            if not self._processes.wait(_STOP_SECONDS):
+                log.error("ranks did not end within %g s and are killed", _STOP_SECONDS)
+            self._processes.kill()
+            self._ranks.close()
 
-    def _lose(self, rank: int, on_lost: Callable[[str], object]) -> None:
-        if not self._ending.acquire(blocking=False):
-            return
-        self._lost = self._processes.fate(rank, _FATE_SECONDS)
-        self._ranks.leave()
-        log.critical("%s: the engine cannot go on and ends", self._lost)
-        self._processes.kill()
-        on_lost(self._lost)
+    def _lose(self, describe: Callable[[], str]) -> str | None:
+        """Ends the ranks by a fault, once, and says which; None where they were ended already."""
+        with self._ending:
+            if self._closed:
+                return None
+            if self._lost is None:
+                self._lost = describe()
+                self._ranks.leave()
+                log.critical("%s: the engine cannot go on and ends", self._lost)
+                self._processes.kill()
+            return self._lost

@@ -75,6 +75,20 @@ def test_a_missing_torch_is_named_with_what_needs_it(monkeypatch) -> None:
         choose_backend(SPEC, float32, block_size=16, threads=2)
 
 
+def test_of_several_ranks_torch_computes_and_the_notice_says_why() -> None:
+    from kernels.collectives import Absent
+
+    bfloat16 = Precision("bfloat16", weights="auto", kv_cache="auto")
+
+    backend, notice = choose_backend(
+        SPEC, bfloat16, block_size=16, threads=2, collectives=Absent(0, 2)
+    )
+
+    assert backend.name == "reference"
+    assert notice is not None
+    assert "the C++ kernels compute on one rank, not on 2" in notice
+
+
 # They are imported for several ranks only, which compute in torch.
 OF_SEVERAL_RANKS = {f"engine_svc.parallel.{module}" for module in ("ranks", "team", "follower")}
 
