@@ -11,13 +11,14 @@ QUALITY_ARGS ?=
 FUZZ_ARGS ?=
 CHAOS_ARGS ?=
 RECORD_ARGS ?=
+GPU_CHECK_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
-.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router bench-tracing dashboard record-metrics page-images system-deps clean
+.PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router bench-tracing gpu-check dashboard record-metrics page-images system-deps clean
 
 install: $(VENV)/.serve ## What serving needs.
 
@@ -73,6 +74,9 @@ bench-router: $(VENV)/.serve ## CPU time of the router for each token (docs/benc
 
 bench-tracing: $(VENV)/.test ## What tracing costs: servers with and without it, in turn (docs/tracing.md).
 	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.tracing_cost $(BENCH_ARGS)
+
+gpu-check: $(VENV)/.serve ## Check and measure the GPU path on a machine that has one (docs/gpu.md).
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=protos:. $(BIN)/python -m tests.gpu_check $(GPU_CHECK_ARGS)
 
 dashboard: $(VENV)/.test ## Write the Grafana dashboard that the chart installs.
 	$(BIN)/python -m helm.dashboard
