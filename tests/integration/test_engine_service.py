@@ -142,6 +142,7 @@ async def serving(
             max_n=128,
         ),
         grammars=GrammarCompiler(tmp_path, 1000, frozenset({EOS})),
+        watch=lambda _on_lost: None,
     )
     batch = BatchConfig(
         max_num_seqs=max_num_seqs,

@@ -78,12 +78,16 @@ async def test_choices_and_cached_tokens_add_up_in_one_span(tmp_path):
 
 
 async def test_a_preemption_is_an_event(tmp_path):
-    async with traced(tmp_path, num_blocks=4, max_model_len=64) as (running, spans):
+    executor = ScriptedExecutor()
+    async with traced(tmp_path, executor, num_blocks=4, max_model_len=64) as (running, spans):
+        executor.hold()
         calls = [
-            collect(running.engine.Generate(request((first,) * 17, 20, request_id=f"r{first}")))
+            running.engine.Generate(request((first,) * 17, 20, request_id=f"r{first}"))
             for first in (1, 2)
         ]
-        await asyncio.gather(*calls)
+        await running.received(2)
+        executor.release()
+        await asyncio.gather(*map(collect, calls))
 
     wholes = [span for span in spans.all() if span.name == GENERATE]
     (preempted,) = [span for span in wholes if span.attributes["octavo.preemptions"]]
