@@ -34,7 +34,7 @@ def write_meant(dense: Path, meant, out: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("method", ONE_OF_EACH)
+@pytest.mark.parametrize("method", ["awq", "fp8"])
 def test_in_float32_tokens_are_those_of_the_dequantised_model(method, dense, tmp_path):
     meant = quantize_checkpoint(dense, tmp_path / "quantised", ONE_OF_EACH[method])
     dequantised = write_meant(dense, meant, tmp_path / "dequantised")
