@@ -64,7 +64,8 @@ def row_scale(largest: tl.tensor, faults: tl.tensor, codes_ptr: tl.tensor) -> tl
     """
     limit = 127.0 if codes_ptr.dtype.element_ty == tl.int8 else 448.0
     scale = tl.div_rn(largest, limit) + faults
-    inverse = tl.where(largest > 0.0, tl.div_rn(limit, largest), 0.0)
+    some = largest > 0.0
+    inverse = tl.where(some, tl.div_rn(limit, tl.where(some, largest, 1.0)), 0.0)
     return scale, inverse
 
 

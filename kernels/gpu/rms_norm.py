@@ -95,8 +95,8 @@ def _launch(
     out: torch.Tensor,
     scales: torch.Tensor | None,
 ) -> None:
-    rows, size = x.shape
     require_rows(x, *(() if residual is None else (residual,)))
+    rows, size = x.shape
     for weight in (scale, post):
         if weight is not None and (weight.shape != (size,) or not weight.is_contiguous()):
             raise ValueError(f"a scale of shape {list(weight.shape)} for rows of {size}")
