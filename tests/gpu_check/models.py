@@ -6,12 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import torch
-from octavo.cache_dir import default_cache_dir
 
 from kernels.gpu.linear import GpuLinear
 from kernels.reference.weights import DecoderWeights, LayerWeights
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
-from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS
 from tests.gpu_check.outcome import Skip
 
 
@@ -144,9 +142,12 @@ def smollm2_file(given: Path | None) -> Path:
     """SmolLM2 on this machine. Raises Skip that says how to get it."""
     if given is not None:
         return given
+    # Here, since all else runs with torch, numpy and Triton alone.
+    from octavo.cache_dir import default_cache_dir
+
+    from router_svc.model_store import DEFAULT_MODEL, PACKAGED_MODELS
+
     path = default_cache_dir() / "models" / PACKAGED_MODELS[DEFAULT_MODEL].file_name
     if not path.is_file():
-        raise Skip(
-            "SmolLM2 is not on this machine: `make serve` fetches it, --model PATH says where"
-        )
+        raise Skip("SmolLM2 is not here: `make serve` fetches it, --model PATH says where it is")
     return path

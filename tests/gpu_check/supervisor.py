@@ -72,10 +72,10 @@ class _Worker:
             self.process.join(5)
             return f"its process ended with status {self.process.exitcode}"
 
-    def end(self) -> None:
-        """Ends the process, whatever it does."""
+    def end(self, *, patience: float = 2.0) -> None:
+        """Ends the process, whatever it does; it has so many seconds to end by itself."""
         self.pipe.close()
-        self.process.join(2)
+        self.process.join(patience)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -121,12 +121,12 @@ class Supervisor:
             if not usable:
                 self._drop_worker()
             return outcome
-        self._drop_worker()
+        self._drop_worker(patience=0.0)
         return _without(section, name, Status.FAILED, str(answer))
 
-    def _drop_worker(self) -> None:
+    def _drop_worker(self, patience: float = 2.0) -> None:
         if self._worker is not None:
-            self._worker.end()
+            self._worker.end(patience=patience)
         self._worker = None
 
 

@@ -12,6 +12,7 @@ from tests.gpu_check.outcome import Check, Findings, NoDeviceError, Outcome, Sec
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+_OURS = ("kernels", "engine_svc", "router_svc", "octavo", "tests")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -54,6 +55,11 @@ def run_check(check: Check) -> Outcome:
         findings = check.run()
     except Skip as reason:
         status, findings = Status.SKIPPED, Findings(str(reason))
+    except ModuleNotFoundError as error:
+        # Without one of our own modules something is wrong; without another, something is absent.
+        ours = (error.name or "").partition(".")[0] in _OURS
+        status = Status.FAILED if ours else Status.SKIPPED
+        findings = Findings(f"{error.name} is not installed")
     except AssertionError as error:
         status, findings = Status.FAILED, Findings(str(error) or "an assertion")
     except Exception as error:  # noqa: BLE001 (whatever breaks one check, the rest must run)
