@@ -29,6 +29,7 @@ from kernels.gpu.sampling_row import (
     kept_weights,
     load_block,
     row_maximum,
+    steepness,
 )
 from kernels.gpu.triton_types import kernel, next_power_of_2, tl
 
@@ -134,7 +135,7 @@ def _block_sums(
             cut_value = tl.load(cut_values_ptr + row)
             cut_id = tl.load(cut_ids_ptr + row)
             min_p = tl.load(floats_ptr + 2 * num_rows + row)
-        weights = kept_weights(x, ids, maximum, temperature, cut_value, cut_id, min_p)
+        weights = kept_weights(x, ids, maximum, steepness(temperature), cut_value, cut_id, min_p)
         tl.store(sums_ptr + row.to(tl.int64) * num_blocks + block, tl.sum(weights, 0))
 
 
@@ -204,7 +205,7 @@ def _pick(
                 x,
                 ids,
                 maximum,
-                temperature,
+                steepness(temperature),
                 tl.load(cut_values_ptr + row),
                 tl.load(cut_ids_ptr + row),
                 tl.load(floats_ptr + 2 * num_rows + row),

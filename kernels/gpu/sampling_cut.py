@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels.gpu.sampling_row import BLOCK, load_block, row_maximum, weights_of
+from kernels.gpu.sampling_row import BLOCK, load_block, row_maximum, steepness, weights_of
 from kernels.gpu.triton_types import constexpr, kernel, next_power_of_2, tl
 
 _LOWEST = constexpr(-3.4028234663852886e38)  # the least float32
@@ -56,7 +56,7 @@ def _tally(
     count: tl.tensor,
     value: tl.tensor,
     maximum: tl.tensor,
-    temperature: tl.tensor,
+    steep: tl.tensor,
     WEIGHTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
@@ -70,7 +70,7 @@ def _tally(
         above += (x > value).to(tl.int32)
         equal += (x == value).to(tl.int32)
         if WEIGHTS:
-            weights += tl.where(x > value, weights_of(x, maximum, temperature), 0.0)
+            weights += tl.where(x > value, weights_of(x, maximum, steep), 0.0)
     return tl.sum(above, 0), tl.sum(equal, 0), tl.sum(weights, 0)
 
 
@@ -102,6 +102,7 @@ def _find_cuts(
     cut_value = float("-inf")
     cut_id = vocab_size
     if (temperature > 0.0) & (limits_count | (top_p < 1.0)) & (bad == 0):
+        steep = steepness(temperature)
         candidates_ptr += row.to(tl.int64) * vocab_size
         lowest = maximum * 0.0 + _LOWEST
         # As many blocks as top_k have a maximum of at least the top_k-th largest maximum.
@@ -142,7 +143,7 @@ def _find_cuts(
             if (limits_count == 0) & (floor > lowest):
                 just_below = _value(_key(floor) - 1)
                 _, _, sum_above = _tally(
-                    candidates_ptr, count, just_below, maximum, temperature, True, BLOCK
+                    candidates_ptr, count, just_below, maximum, steep, True, BLOCK
                 )
                 if sum_above < wanted:
                     enough = 0
@@ -155,17 +156,17 @@ def _find_cuts(
             while high - low > 1:
                 middle = low + (high - low) // 2
                 above, equal, _ = _tally(
-                    candidates_ptr, count, _value(middle), maximum, temperature, False, BLOCK
+                    candidates_ptr, count, _value(middle), maximum, steep, False, BLOCK
                 )
                 reached = above + equal >= top_k
                 low = tl.where(reached, middle, low)
                 high = tl.where(reached, high, middle)
             cut_value = _value(low)
             above, _, sum_above = _tally(
-                candidates_ptr, count, cut_value, maximum, temperature, True, BLOCK
+                candidates_ptr, count, cut_value, maximum, steep, True, BLOCK
             )
             num_equal = top_k - above
-            wanted = sum_above + num_equal * weights_of(cut_value, maximum, temperature)
+            wanted = sum_above + num_equal * weights_of(cut_value, maximum, steep)
             wanted *= top_p
         if top_p < 1.0:
             # At `least`, what top-k kept of it counts, and no more.
@@ -176,18 +177,18 @@ def _find_cuts(
                 middle = low + (high - low) // 2
                 value = _value(middle)
                 _, equal, sum_above = _tally(
-                    candidates_ptr, count, value, maximum, temperature, True, BLOCK
+                    candidates_ptr, count, value, maximum, steep, True, BLOCK
                 )
-                weight = weights_of(value, maximum, temperature)
+                weight = weights_of(value, maximum, steep)
                 reached = sum_above + equal * weight >= wanted
                 low = tl.where(reached, middle, low)
                 high = tl.where(reached, high, middle)
             cut_value = _value(low)
             _, equal, sum_above = _tally(
-                candidates_ptr, count, cut_value, maximum, temperature, True, BLOCK
+                candidates_ptr, count, cut_value, maximum, steep, True, BLOCK
             )
             most = tl.where(cut_value == least, tl.minimum(equal, num_least), equal)
-            weight = weights_of(cut_value, maximum, temperature)
+            weight = weights_of(cut_value, maximum, steep)
             needed = tl.ceil((wanted - sum_above) / tl.where(weight > 0.0, weight, 1.0))
             most = most.to(tl.float64)
             num_equal = tl.maximum(tl.minimum(needed, most), 1.0).to(tl.int32)

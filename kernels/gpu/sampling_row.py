@@ -65,9 +65,16 @@ def row_maximum(
 
 
 @kernel()
-def weights_of(x: tl.tensor, maximum: tl.tensor, temperature: tl.tensor) -> tl.tensor:
+def steepness(temperature: tl.tensor) -> tl.tensor:
+    """What `weights_of` multiplies differences with; finite however low the temperature."""
+    steep = _LOG2_E / temperature
+    return tl.where(steep < 1e300, steep, 1e300)
+
+
+@kernel()
+def weights_of(x: tl.tensor, maximum: tl.tensor, steep: tl.tensor) -> tl.tensor:
     """exp((x - maximum) / temperature) in float64: exactly 1 at the maximum, 0 for -inf."""
-    exponent = (x.to(tl.float64) - maximum.to(tl.float64)) / temperature * _LOG2_E
+    exponent = (x.to(tl.float64) - maximum.to(tl.float64)) * steep
     counts = exponent >= _LEAST
     exponent = tl.where(counts, exponent, 0.0)
     shifted = exponent + _ROUND
@@ -91,12 +98,12 @@ def kept_weights(
     x: tl.tensor,
     ids: tl.tensor,
     maximum: tl.tensor,
-    temperature: tl.tensor,
+    steep: tl.tensor,
     cut_value: tl.tensor,
     cut_id: tl.tensor,
     min_p: tl.tensor,
 ) -> tl.tensor:
     """Weights of the tokens down to the cut, and 0 for those below it or of less than min_p."""
-    weights = weights_of(x, maximum, temperature)
+    weights = weights_of(x, maximum, steep)
     kept = (x > cut_value) | ((x == cut_value) & (ids <= cut_id))
     return tl.where(kept & (weights >= min_p), weights, 0.0)
