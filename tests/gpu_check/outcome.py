@@ -37,7 +37,7 @@ COLUMNS = {
         "Kernel", "Shape", "µs", "torch µs", "torch / ours", "Bound by", "Share of the limit",
     ),
     Section.SERVING: (
-        "Model", "What", "Streams", "Tokens/s", "ms per token", "Share of the bandwidth limit",
+        "Model", "What", "Streams", "Tokens/s", "ms per token", "Bound by", "Share of the limit",
     ),
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Tokens a second: the decoder step by step, and the server under load.
 
-Decoding reads all weights once a step, and each request's keys and values: bytes over the measured
-bandwidth is the least time that a step can take.
+Decoding reads all weights once a step, and each request's keys and values; a prompt multiplies each
+token with all weights. Bytes and operations over the measured limits are the least time they take.
 """
 
 from __future__ import annotations
@@ -117,24 +117,31 @@ def measure_decoder(device: Device, name: str, model: Path | None) -> Findings:
     start = time.perf_counter()
     crowd = _crowd(device, spec, dtype, streams[-1], max_tokens, batched)
     ready = time.perf_counter() - start
-    rows, ready_requests = [], 0
+    rows, filled = [], 0
+    read = read_bytes(spec, dtype)
     for count in streams:
-        new = count - ready_requests
-        seconds = _timed(lambda n=count, m=ready_requests: crowd.prefill(m, n, prompt, batched))
-        ready_requests = count
+        tokens = (count - filled) * prompt
+        seconds = _timed(lambda n=count, m=filled: crowd.prefill(m, n, prompt, batched))
+        limit = device.limits.share(seconds, read, 2 * weights * tokens)
         rows.append(
-            (name, f"prefill of {prompt}", str(new), f"{new * prompt / seconds:,.0f}", "–", "–")
+            _row(name, f"prefill of {prompt}", count - filled, tokens / seconds, "–", limit)
         )
+        filled = count
         crowd.decode(count, _WARM_STEPS)
         context = crowd.context + steps / 2
         seconds = _timed(lambda n=count: crowd.decode(n, steps)) / steps
-        num_bytes = read_bytes(spec, dtype) + count * context * per_token
-        share = num_bytes / device.limits.bandwidth / seconds
-        rows.append((
-            name, f"decode at {context:.0f}", str(count), f"{count / seconds:,.0f}",
-            f"{seconds * 1e3:.2f}", f"{share:.0%}",
-        ))  # fmt: skip
+        num_bytes = read + count * context * per_token
+        limit = device.limits.share(seconds, num_bytes, 2 * weights * count)
+        milliseconds = f"{seconds * 1e3:.2f}"
+        what = f"decode at {context:.0f}"
+        rows.append(_row(name, what, count, count / seconds, milliseconds, limit))
     return Findings(f"ready after {ready:.1f} s, graphs included", tuple(rows))
+
+
+def _row(
+    model: str, what: str, streams: int, rate: float, milliseconds: str, limit: tuple[str, str]
+) -> tuple[str, ...]:
+    return (model, what, str(streams), f"{rate:,.0f}", milliseconds, *limit)
 
 
 def _timed(work) -> float:
@@ -175,7 +182,7 @@ def measure_server(device: Device, model: Path | None) -> Findings:
                 *_OCTAVO, "bench", "--url", f"{server.url}/v1", "--json", str(out),
                 "--concurrency", ",".join(map(str, STREAMS)), "--tokenizer", str(path),
             ]  # fmt: skip
-            subprocess.run(command, check=True, capture_output=True, timeout=80)
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
         levels = json.loads(out.read_text())["levels"]
     return Findings("128 tokens in, 128 out", tuple(_level_row(level) for level in levels))
 
@@ -191,8 +198,11 @@ def _help() -> str:
 
 
 def _level_row(level: dict) -> tuple[str, ...]:
-    inter_token = level["inter_token_p50"]
-    return (
-        "SmolLM2-135M", "octavo serve, HTTP", str(level["concurrency"]),
-        f"{level['output_tokens_per_second']:,.0f}", f"{inter_token:.2f}", "–",
-    )  # fmt: skip
+    return _row(
+        "SmolLM2-135M",
+        "octavo serve, HTTP",
+        level["concurrency"],
+        level["output_tokens_per_second"],
+        f"{level['inter_token_p50']:.2f}",
+        ("–", "–"),
+    )

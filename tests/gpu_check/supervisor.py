@@ -14,6 +14,8 @@ goes to its successor.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,6 +79,9 @@ class _Worker:
         self.pipe.close()
         self.process.join(patience)
         if self.process.is_alive():
+            pid = self.process.pid
+            if os.getpgid(pid) == pid:  # it leads a group: whatever it started ends with it
+                os.killpg(pid, signal.SIGKILL)
             self.process.kill()
             self.process.join()
 
@@ -96,6 +101,12 @@ class Supervisor:
 
     def run(self) -> list[Outcome]:
         """What came of every check; `show` sees each at once."""
+        try:
+            return self._all()
+        finally:
+            self._drop_worker()
+
+    def _all(self) -> list[Outcome]:
         outcomes = []
         for index, (section, name) in enumerate(self._titles):
             left = self._start + ENDS[section] * self._budget - time.monotonic()
@@ -105,7 +116,6 @@ class Supervisor:
                 outcome = self._one(index, min(self._job.check_seconds, left + _OVERTIME_SECONDS))
             self._show(outcome)
             outcomes.append(outcome)
-        self._drop_worker()
         return outcomes
 
     def _one(self, index: int, seconds: float) -> Outcome:

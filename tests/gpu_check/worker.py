@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from pathlib import Path
@@ -19,7 +20,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 def work(
     pipe: Connection, interpret: bool, sections: tuple[Section, ...], model: Path | None
 ) -> None:
-    """Describes the device and lists checks; then runs those asked for until the pipe closes."""
+    """Describes the device and lists checks; then runs those asked for until the pipe closes.
+
+    Leads a group of processes, so that a server that a check started can be ended with it.
+    """
+    os.setpgid(0, 0)
     try:
         from tests.gpu_check.catalogue import checks_of
         from tests.gpu_check.device import find_device
