@@ -23,7 +23,9 @@ def main() -> int:
     """Runs it."""
     options = _options()
     # Triton is told before anything imports it; the workers inherit it.
-    os.environ["TRITON_INTERPRET"] = "1" if options.interpret else "0"
+    os.environ.pop("TRITON_INTERPRET", None)
+    if options.interpret:
+        os.environ["TRITON_INTERPRET"] = "1"
     default = _INTERPRETED if options.interpret else tuple(Section)
     sections = tuple(Section(name) for name in options.sections) or default
     job = Job(work, (options.interpret, sections, options.model))

@@ -102,7 +102,7 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
         for name, where in _BENCHMARKS.items()
     ]
     checks += [
-        Check(Section.SERVING, name, _later("serving:measure_decoder", device, name, model))
+        Check(Section.SERVING, name, _later("serving:measure_decoder", device, name))
         for name in (SHAPES[:1] if device.is_interpreted else SHAPES)
     ]
     checks.append(

@@ -120,8 +120,6 @@ def find_device(*, interpret: bool) -> Device:
         raise NoDeviceError("triton is not installed: pip install triton")
     device = torch.device("cuda", 0)
     capability = torch.cuda.get_device_capability(device)
-    # What is compared with is to be exact; both are torch's defaults, but for what a user sets.
-    torch.backends.cuda.matmul.allow_tf32 = False
     free, total = torch.cuda.mem_get_info(device)
     lines = [
         f"{torch.cuda.get_device_name(device)}, compute capability {capability[0]}.{capability[1]}",

@@ -100,7 +100,7 @@ class Crowd:
         self._tokens[requests] = result.token_ids
 
 
-def measure_decoder(device: Device, name: str, model: Path | None) -> Findings:
+def measure_decoder(device: Device, name: str) -> Findings:
     """Prefill, then decoding at each number of streams, of a model in bfloat16."""
     spec, dtype = SHAPES[name], torch.bfloat16
     streams, prompt, steps, batched = STREAMS, _PROMPT_TOKENS, _STEPS, _BATCHED_TOKENS
