@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
     Codes: TypeAlias = npt.NDArray[np.uint8]
@@ -26,6 +28,7 @@ UINT4 = "UINT4"  # codes 0 to 15, a zero point for each group
 INT8 = "INT8"  # codes 0 to 255 that stand at zero for 128
 CODED_COLS = 32
 
+_GPU_COLS = 64  # that `kernels.gpu.w4a16` takes at a time
 _ROW_UNIT = 32
 _DECODED_VALUES = 1 << 20  # at a time
 
@@ -88,6 +91,11 @@ class CodedTensor(Protocol):
     def to_float32(self) -> Floats:
         """All values, as a new array of `shape`."""
         ...
+
+
+def keeps_codes(schemes: Iterable[str], num_cols: int) -> bool:
+    """Whether a GPU multiplies with matrices of these schemes, side by side, as they are coded."""
+    return num_cols % _GPU_COLS == 0 and all(scheme in (INT4, UINT4) for scheme in schemes)
 
 
 def decoded(tensor: CodedTensor) -> Floats:

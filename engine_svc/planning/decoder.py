@@ -89,7 +89,8 @@ def choose_computation(
         cache=cache,
         collectives=collectives,
     )
-    kept = kept_notice(opened, precision, packs=backend.name == CpuBackend.name)
+    packs = backend.name == CpuBackend.name
+    kept = kept_notice(opened, precision, "cpu" if packs else "reference")
     return Computation(precision, backend, dtype_notice, backend_notice, kept, device_notice)
 
 
@@ -109,7 +110,7 @@ def _on_gpu(settings: Settings, opened: OpenedModel) -> Computation:
         max_num_batched_tokens=step_tokens(settings, opened),
         max_num_seqs=settings.batch.max_num_seqs,
     )
-    kept = kept_notice(opened, precision, packs=False)
+    kept = kept_notice(opened, precision, "cuda")
     return Computation(precision, backend, None, None, kept, on_gpu=True)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from kernels.coded import INT4, INT8, UINT4
+from kernels.coded import INT4, INT8, UINT4, keeps_codes
 from kernels.cpu.packing import DENSE_SCHEMES, MatrixFormat
 from kernels.cpu.weight_layout import plan_weights
 
@@ -27,15 +27,16 @@ _NAMES = {
 }
 
 
-def kept_notice(opened: OpenedModel, precision: Precision, *, packs: bool) -> str | None:
-    """What becomes of quantised matrices; None for a checkpoint that has none.
+def kept_notice(
+    opened: OpenedModel, precision: Precision, backend: Literal["cpu", "cuda", "reference"]
+) -> str | None:
+    """What becomes of quantised matrices in a back end; None for a checkpoint that has none.
 
-    `packs`: the C++ back end holds them; others decode all. Raises ValueError for a precision that
-    is none.
+    Raises ValueError for a precision that is none.
     """
     if opened.quantization is None:
         return None
-    if packs:
+    if backend == "cpu":
         slots = plan_weights(opened.spec, opened.source, precision).matrices.values()
         held = [
             _packed(opened.source.scheme(part.name), slot.format)
@@ -43,11 +44,22 @@ def kept_notice(opened: OpenedModel, precision: Precision, *, packs: bool) -> st
             for part in slot.parts
         ]
     else:
-        matrices = [name for name, shape in opened.spec.weight_shapes().items() if len(shape) == 2]
-        dense = [opened.source.scheme(name) in DENSE_SCHEMES for name in matrices]
-        held = ["dense" if each else f"decoded to {precision.dtype}" for each in dense]
+        held = [
+            _unpacked(opened.source.scheme(name), shape[1], precision, backend)
+            for name, shape in opened.spec.weight_shapes().items()
+            if len(shape) == 2
+        ]
     told = "; ".join(f"{count} {how}" for how, count in Counter(held).most_common())
     return f"matrices quantised by {opened.quantization} are held so: {told}"
+
+
+def _unpacked(scheme: str, num_cols: int, precision: Precision, backend: str) -> str:
+    """How a matrix is held by a back end that packs none."""
+    if scheme in DENSE_SCHEMES:
+        return "dense"
+    if backend == "cuda" and keeps_codes([scheme], num_cols):
+        return "in 4 bits, codes as they are"
+    return f"decoded to {precision.dtype}"
 
 
 def _packed(scheme: str, format_: MatrixFormat) -> str:

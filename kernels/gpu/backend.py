@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 
 from kernels.backend import MemoryNeeds
+from kernels.coded import keeps_codes
 from kernels.gpu.decoder import LOGIT_ROWS, SHARING_REQUESTS, GpuDecoder
 from kernels.gpu.launch_table import attention_launch
-from kernels.gpu.linear import GpuLinear
+from kernels.gpu.linear import GpuLinear, coded_linear
 from kernels.reference.weights import load_weights
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 _FLOAT32_BYTES = 4
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+# Matrices that are one product; and a code, with its part of a scale and a zero point of 32.
+_STACKED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
+_CODED_BYTES = 0.5 + (2 + 1) / 32
 _GRAPH_SHARE = 1.1  # what captured graphs and the allocator keep beside live arrays
 
 
@@ -46,7 +51,7 @@ class GpuBackend:
     def plan(
         self,
         spec: DecoderSpec,
-        source: WeightSource,  # noqa: ARG002 (the seam's; files of any type are held in the dtype)
+        source: WeightSource,
         precision: Precision,
         *,
         block_size: int,
@@ -57,14 +62,13 @@ class GpuBackend:
         dtype, kv_dtype = _checked(precision)
         rope_kinds = len({layer.rope for layer in spec.layers})
         tables = rope_kinds * spec.max_position * spec.head_dim * dtype.itemsize
-        elements = sum(_size(shape) for shape in spec.weight_shapes().values())
         kv_elements = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * block_size
         split = attention_launch(self._device, spec.head_dim).split
         shared = min(SHARING_REQUESTS, max_num_seqs) * spec.num_heads
         shared *= -(-spec.max_position // split) * (spec.head_dim + 2) * _FLOAT32_BYTES
         rows = max(max_num_batched_tokens, max_num_seqs)
         return MemoryNeeds(
-            weights=elements * dtype.itemsize + tables,
+            weights=_weight_bytes(spec, source, dtype) + tables,
             activations=int((_step_peak(spec, dtype, rows) + shared) * _GRAPH_SHARE),
             kv_per_block=kv_elements * kv_dtype.itemsize,
         )
@@ -76,14 +80,22 @@ class GpuBackend:
         precision: Precision,
         on_progress: OnProgress,
     ) -> GpuDecoder:
-        """Loads the weights onto the device; quantised ones are dequantised to the dtype once.
+        """Loads the weights onto the device; quantised ones are decoded to the dtype once.
+
+        But for matrices of 4-bit codes, whose product takes them as they are.
 
         Raises ValueError for a precision that the kernels do not have, and, naming the weight, if
         its shape or a value is wrong.
         """
         dtype, kv_dtype = _checked(precision)
         weights = load_weights(
-            spec, source, dtype, on_progress, device=self._device, make_linear=GpuLinear
+            spec,
+            source,
+            dtype,
+            on_progress,
+            device=self._device,
+            make_linear=GpuLinear,
+            make_coded=lambda tensors, bias: coded_linear(tensors, bias, self._device),
         )
         return GpuDecoder(
             spec,
@@ -114,11 +126,17 @@ def _checked(precision: Precision) -> tuple[torch.dtype, torch.dtype]:
     )
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for length in shape:
-        total *= length
-    return total
+def _weight_bytes(spec: DecoderSpec, source: WeightSource, dtype: torch.dtype) -> int:
+    """Bytes of all weights; of coded ones at most, as their groups are not known yet."""
+    shapes, total = spec.weight_shapes(), 0.0
+    together = {name: names for names in _STACKED for name in names}
+    for name, shape in shapes.items():
+        prefix, _, kind = name.rpartition(".")
+        names = [f"{prefix}.{part}" for part in together.get(kind, ())]
+        schemes = [source.scheme(each) for each in names or ([name] if kind == "lm_head" else [])]
+        coded = len(shape) == 2 and schemes and keeps_codes(schemes, shape[1])
+        total += math.prod(shape) * (_CODED_BYTES if coded else dtype.itemsize)
+    return math.ceil(total)
 
 
 def _step_peak(spec: DecoderSpec, dtype: torch.dtype, rows: int) -> int:

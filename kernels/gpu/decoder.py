@@ -19,7 +19,7 @@ from kernels.backend import StepResult
 from kernels.gpu.activation import gated_activation
 from kernels.gpu.graphs import DecodeGraphs
 from kernels.gpu.launch_table import attention_launch
-from kernels.gpu.linear import GpuLinear, prove_linears
+from kernels.gpu.linear import GpuLinear, W4Linear, prove_linears
 from kernels.gpu.paged_attention import paged_attention, partial_sums
 from kernels.gpu.qk_norm_rope_cache_write import qk_norm_rope_cache_write
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
@@ -70,14 +70,9 @@ class GpuDecoder:
                 kind: _on(rope_table(kind, spec.head_dim, spec.max_position, dtype), device)
                 for kind in {layer.rope for layer in spec.layers}
             }
-            prove_linears(
-                linear
-                for linear in (
-                    *(linear for layer in weights.layers for linear in layer.linears),
-                    weights.head,
-                )
-                if isinstance(linear, GpuLinear)
-            )
+            linears = [weights.head, *(each for layer in weights.layers for each in layer.linears)]
+            tiled = [each for each in linears if isinstance(each, GpuLinear | W4Linear)]
+            prove_linears(tiled, dtype, device)
 
     @property
     def weight_bytes(self) -> int:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import torch
 
+from kernels.coded import INT4
 from kernels.gpu.gemm import gemm, prove_row_tiles
 from kernels.gpu.matrix_plan import ROW_TILES
+from kernels.gpu.w4_layout import pack_w4
+from kernels.gpu.w4a16 import GROUPS, W4Weight, w4a16
 from kernels.reference.linear import DenseLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from kernels.coded import CodedRows, CodedTensor
+
+
+class TiledLinear(Protocol):
+    """A matrix that is multiplied in tiles of rows."""
+
+    shape: tuple[int, int]
+
+    def use_row_tiles(self, row_tiles: tuple[int, ...]) -> None:
+        """Multiplies in tiles of these numbers of rows only."""
+        ...
 
 
 class GpuLinear(DenseLinear):
@@ -30,18 +46,79 @@ class GpuLinear(DenseLinear):
         return gemm(x, self.weight, self._bias, out_dtype=torch.float32, row_tiles=self._row_tiles)
 
     def use_row_tiles(self, row_tiles: tuple[int, ...]) -> None:
-        """Multiplies in tiles of these numbers of rows only."""
+        """As `TiledLinear`."""
         self._row_tiles = row_tiles
 
 
-def prove_linears(linears: Iterable[GpuLinear]) -> None:
-    """Has matrices use only tiles whose rows have equal bits on their device."""
+class W4Linear:
+    """A matrix [out, in] of 4-bit codes with its bias [out], multiplied by `kernels.gpu.w4a16`."""
+
+    def __init__(self, weight: W4Weight, bias: torch.Tensor | None = None) -> None:
+        self.weight = weight
+        self._bias = bias
+        self._row_tiles: tuple[int, ...] = ROW_TILES
+        self.shape = (weight.num_out, weight.num_in)
+        self.has_bias = bias is not None
+        self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x·Wᵀ + b, [rows, in] → [rows, out] in x's type."""
+        return w4a16(x, self.weight, self._bias, row_tiles=self._row_tiles)
+
+    def use_row_tiles(self, row_tiles: tuple[int, ...]) -> None:
+        """As `TiledLinear`."""
+        self._row_tiles = row_tiles
+
+
+def coded_linear(
+    tensors: Sequence[CodedTensor], bias: torch.Tensor | None, device: torch.device
+) -> W4Linear:
+    """Matrices of `kernels.coded.keeps_codes` stacked along their outputs, their codes kept.
+
+    Raises ValueError for scales that are not finite, and where a file contradicts itself.
+    """
+    parts = [tensor.rows(0, tensor.shape[0]) for tensor in tensors]
+    num_in = tensors[0].shape[1]
+    # Scales of wider groups, or of whole rows, are repeated.
+    group = next(
+        size
+        for size in sorted(GROUPS, reverse=True)
+        if all(num_in // part.scales.shape[1] % size == 0 for part in parts)
+    )
+    repeated = [_repeated(part.scales, num_in, group) for part in parts]
+    scales = torch.from_numpy(np.concatenate(repeated))
+    if not scales.isfinite().all():
+        raise ValueError("a matrix of 4-bit codes has scales that are not finite")
+    narrow = scales.half()
+    zeros = None
+    if any(tensor.scheme != INT4 for tensor in tensors):
+        zeros = torch.from_numpy(np.concatenate([_zeros(part, num_in, group) for part in parts])).T
+    weight = pack_w4(
+        torch.from_numpy(np.concatenate([part.codes for part in parts])).to(device),
+        # float16 is what these files have; wider ones of other tools keep their range in bfloat16.
+        (narrow if narrow.isfinite().all() else scales.bfloat16()).T.to(device),
+        None if zeros is None else zeros.to(device),
+    )
+    return W4Linear(weight, bias)
+
+
+def _repeated(of_groups: np.ndarray, num_in: int, group: int) -> np.ndarray:
+    """[rows, groups] as [rows, num_in / group]."""
+    return np.repeat(of_groups, num_in // group // of_groups.shape[1], axis=1)
+
+
+def _zeros(part: CodedRows, num_in: int, group: int) -> np.ndarray:
+    if isinstance(part.zeros, int):
+        return np.full((len(part.codes), num_in // group), part.zeros, np.uint8)
+    return _repeated(part.zeros, num_in, group)
+
+
+def prove_linears(linears: Iterable[TiledLinear], dtype: torch.dtype, device: torch.device) -> None:
+    """Has matrices use only tiles whose rows have equal bits on the device in this dtype."""
     linears = list(linears)
-    weight = linears[0].weight
-    if weight.device.type == "cpu":
+    if device.type == "cpu":
         proved: tuple[int, ...] = ROW_TILES[:1]  # interpreted: one is equal to itself
     else:
-        shapes = sorted({linear.shape for linear in linears})
-        proved = prove_row_tiles(shapes, weight.dtype, weight.device)
+        proved = prove_row_tiles(sorted({linear.shape for linear in linears}), dtype, device)
     for linear in linears:
         linear.use_row_tiles(proved)

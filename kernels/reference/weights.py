@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kernels.backend import StoredTensor
+from kernels.coded import keeps_codes
 from kernels.reference.linear import DenseLinear, Linear, matrix_bytes, pack, packs
 from kernels.reference.rms_norm import norm_scale
 
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from kernels.backend import OnProgress, WeightSource
+    from kernels.coded import CodedTensor
     from kernels.spec import DecoderSpec
 
     MakeLinear: TypeAlias = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+    MakeCoded: TypeAlias = Callable[[Sequence[CodedTensor], torch.Tensor | None], Linear]
 
 _CPU = torch.device("cpu")
 
@@ -116,6 +120,7 @@ class _Reader:
         on_progress: OnProgress,
         device: torch.device,
         make_linear: MakeLinear,
+        make_coded: MakeCoded | None,
     ) -> None:
         self._shapes = spec.weight_shapes()
         self._source = source
@@ -123,24 +128,31 @@ class _Reader:
         self._on_progress = on_progress
         self._device = device
         self._make_linear = make_linear
+        self._make_coded = make_coded
         self._bytes_done = 0
 
     def read(self, name: str) -> torch.Tensor:
         """One weight in the model's type. Raises ValueError for a wrong shape or values."""
-        stored = self._source.load(name)
-        expected = self._shapes[name]
-        if stored.shape != expected:
-            raise ValueError(
-                f"weight {name} has shape {list(stored.shape)}, the model needs {list(expected)}"
-            )
+        stored = self._load(name)
         weight = torch.from_numpy(stored.to_float32()).to(self._dtype).to(self._device)
         # One sum is cheap; it can overflow by itself, so that only a full look condemns a weight.
         if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
             kind = str(self._dtype).removeprefix("torch.")
             raise ValueError(f"weight {name} has values that are not finite in {kind}")
-        self._bytes_done += stored.nbytes
-        self._on_progress(self._bytes_done, self._source.total_bytes)
+        self._count(stored.nbytes)
         return weight
+
+    def _load(self, name: str) -> StoredTensor | CodedTensor:
+        stored, expected = self._source.load(name), self._shapes[name]
+        if stored.shape != expected:
+            raise ValueError(
+                f"weight {name} has shape {list(stored.shape)}, the model needs {list(expected)}"
+            )
+        return stored
+
+    def _count(self, num_bytes: int) -> None:
+        self._bytes_done += num_bytes
+        self._on_progress(self._bytes_done, self._source.total_bytes)
 
     def norm(self, name: str, offset: float) -> torch.Tensor:
         """The scale of one norm."""
@@ -160,8 +172,16 @@ class _Reader:
 
     def linear(self, names: Sequence[str], *, bias: bool) -> Linear:
         """Matrices stacked along their outputs, with their biases if there are any."""
+        biases = [f"{name}_bias" for name in names]
+        schemes = [self._source.scheme(name) for name in names]
+        if self._make_coded is not None and keeps_codes(schemes, self._shapes[names[0]][1]):
+            loaded = [self._load(name) for name in names]
+            tensors = [each for each in loaded if not isinstance(each, StoredTensor)]
+            made = self._make_coded(tensors, self.stacked(biases) if bias else None)
+            self._count(sum(tensor.nbytes for tensor in tensors))
+            return made
         weight = self.read(names[0]) if len(names) == 1 else self.stacked(names)
-        return self.made(weight, self.stacked([f"{name}_bias" for name in names]) if bias else None)
+        return self.made(weight, self.stacked(biases) if bias else None)
 
     def made(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
         """A matrix as the back end multiplies with it."""
@@ -176,13 +196,15 @@ def load_weights(
     *,
     device: torch.device = _CPU,
     make_linear: MakeLinear = pack,
+    make_coded: MakeCoded | None = None,
 ) -> DecoderWeights:
     """Reads every weight of `spec.weight_shapes()` once, brings it to the device and packs it.
 
-    `make_linear` makes of a matrix and its bias, if any, what the back end multiplies with. Raises
-    ValueError that names the weight if its shape is not the spec's or a value is not finite.
+    `make_linear` makes of a matrix and its bias, if any, what the back end multiplies with;
+    `make_coded` does of matrices of 4-bit codes, which without it are decoded. Raises ValueError
+    that names the weight if its shape is not the spec's or a value is not finite.
     """
-    reader = _Reader(spec, source, dtype, on_progress, device, make_linear)
+    reader = _Reader(spec, source, dtype, on_progress, device, make_linear, make_coded)
     embed = reader.read("embed")
     layers = tuple(_load_layer(spec, reader, f"layers.{i}.") for i in range(spec.num_layers))
     final_norm = reader.norm("final_norm", spec.norm_offset)

@@ -21,20 +21,22 @@ def opened(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("weights", "packs", "told"),
+    ("weights", "backend", "told"),
     [
-        ("auto", True, "6 in int4 with a least value, codes as they are; 3 dense"),
-        ("none", True, "6 decoded to bfloat16; 3 dense"),
+        ("auto", "cpu", "6 in int4 with a least value, codes as they are; 3 dense"),
+        ("none", "cpu", "6 decoded to bfloat16; 3 dense"),
         (
             "int4",
-            True,
+            "cpu",
             "6 decoded and rounded to int4; 2 dense and rounded to int8; "
             "1 dense and rounded to int4",
         ),
-        ("auto", False, "6 decoded to bfloat16; 3 dense"),
+        ("auto", "reference", "6 decoded to bfloat16; 3 dense"),
+        # Its 96 columns are no whole units of 64.
+        ("auto", "cuda", "5 in 4 bits, codes as they are; 3 dense; 1 decoded to bfloat16"),
     ],
 )
-def test_matrices_are_counted_by_how_they_are_held(weights, packs, told, opened):
-    notice = kept_notice(opened, Precision("bfloat16", weights, "auto"), packs=packs)
+def test_matrices_are_counted_by_how_they_are_held(weights, backend, told, opened):
+    notice = kept_notice(opened, Precision("bfloat16", weights, "auto"), backend)
 
     assert notice == f"matrices quantised by awq are held so: {told}"
