@@ -37,8 +37,9 @@ RUN python -m pip install torch
 RUN python -m pip install ".[engine]" \
     && test -f /opt/octavo/lib/python3.11/site-packages/kernels/cpu/liboctavo_cpu.so
 
+# torch's CUDA build brings the Triton that it fits. An index that has the CPU build has neither.
 FROM build-engine AS build-engine-gpu
-RUN python -m pip install triton==3.8.0
+RUN python -c "import torch, triton; assert torch.version.cuda, torch.__version__"
 
 # Nothing is written but in /tmp and /models, so that the root can be read-only.
 FROM ${BASE} AS runtime

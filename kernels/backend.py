@@ -64,9 +64,6 @@ class StoredTensor:
 
     def to_float32(self) -> Float32s:
         """The values, as a new array of `shape`. Raises ValueError for an unknown scheme."""
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import dequantize
-
         if self.scheme == "F32":
             return self.data.view(np.float32).reshape(self.shape).copy()
         if self.scheme == "F16":
@@ -75,6 +72,10 @@ class StoredTensor:
             wide = self.data.view(np.uint16).astype(np.uint32)
             wide <<= np.uint32(16)
             return wide.view(np.float32).reshape(self.shape)
+        # Only here: dense weights need no gguf.
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import dequantize
+
         try:
             kind = GGMLQuantizationType[self.scheme]
         except KeyError as error:
