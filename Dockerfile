@@ -39,7 +39,7 @@ RUN python -m pip install ".[engine]" \
 
 # torch's CUDA build brings the Triton that it fits. An index that has the CPU build has neither.
 FROM build-engine AS build-engine-gpu
-RUN python -c "import torch, triton; assert torch.version.cuda, torch.__version__"
+RUN /opt/octavo/bin/python -c "import torch, triton; assert torch.version.cuda, torch.__version__"
 
 # Nothing is written but in /tmp and /models, so that the root can be read-only.
 FROM ${BASE} AS runtime
