@@ -21,6 +21,10 @@ from router_svc.model_store import (
     fetch_packaged_directory,
 )
 from tests.support.server import RunningServer, running_server
+from tests.support.triton_interpreter import interpret_kernels
+
+# Before any module of tests imports torch, which imports Triton in places.
+interpret_kernels()
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("octavo", deadline=None)
