@@ -26,6 +26,7 @@ class RequestStream:
         self.num_unfinished = n
         self._on_cancel = on_cancel
         self._events: deque[EngineEvent] = deque()
+        self._coming: list[tuple[int, int, list[int]]] = []  # choice, first position, token ids
         self._last_ids: list[int] = []
         self._last_run = EngineDelta(0, 0, self._last_ids, ())
         self._backlog_tokens = 0
@@ -40,30 +41,33 @@ class RequestStream:
             self.num_unfinished -= 1
         elif isinstance(event, EngineDelta):
             self._count(len(event.token_ids))
+        self._take_in()
         self._events.append(event)
         self.wake()
 
     def push_tokens(self, choice: int, first_position: int, token_ids: list[int]) -> None:
-        """Adds tokens without log-probabilities, for a reader that `wake` is to wake.
+        """Adds tokens without log-probabilities, which the reader gets when `wake` is called."""
+        if self._error is None:
+            self._count(len(token_ids))
+            self._coming.append((choice, first_position, token_ids))
 
-        They join those that the reader has not taken yet, so that it gets one delta for them.
-        """
-        if self._error is not None:
-            return
-        self._count(len(token_ids))
-        last = self._last_run
-        if (
-            self._events
-            and self._events[-1] is last
-            and last.choice == choice
-            and last.first_position + len(self._last_ids) == first_position
-            and len(self._last_ids) < _MAX_RUN_TOKENS
-        ):
-            self._last_ids += token_ids
-            return
-        self._last_ids = token_ids
-        self._last_run = EngineDelta(choice, first_position, token_ids, ())
-        self._events.append(self._last_run)
+    def _take_in(self) -> None:
+        """Lets the reader have what has come; tokens join those that it has not taken yet."""
+        for choice, first_position, token_ids in self._coming:
+            last = self._last_run
+            if (
+                self._events
+                and self._events[-1] is last
+                and last.choice == choice
+                and last.first_position + len(self._last_ids) == first_position
+                and len(self._last_ids) < _MAX_RUN_TOKENS
+            ):
+                self._last_ids += token_ids
+            else:
+                self._last_ids = token_ids
+                self._last_run = EngineDelta(choice, first_position, token_ids, ())
+                self._events.append(self._last_run)
+        self._coming.clear()
 
     def _count(self, num_tokens: int) -> None:
         self._backlog_tokens += num_tokens
@@ -87,7 +91,8 @@ class RequestStream:
         self._on_cancel(choice)
 
     def wake(self) -> None:
-        """Has the reader look for events."""
+        """Has the reader look for events, the tokens that have come among them."""
+        self._take_in()
         # A bare future: this runs for each token, and an asyncio.Event takes three times as long.
         reader, self._reader = self._reader, None
         if reader is not None and not reader.done():

@@ -3,13 +3,15 @@
     python -m tests.bench.router_cost [--model smollm2] [--streams 64] [--profile]
 
 Real processes, sockets and protocols, and an engine without a model (tests.bench.scripted_engine)
-that gives each stream one token a step. CPU time, of all threads of the router's process, counts
-what the router does and not how busy the machine is.
+that gives each stream one token a step: every 12 ms, as a real one does, and every 3 ms, which is
+about what one core carries. CPU time, of all threads of the router's process, counts what the
+router does and not how busy the machine is.
 
     tokens/s per core   what one core carries: 1 s ÷ CPU time per token
     loop, others        the thread of the event loop, and those of gRPC's C core
-    messages/token      about 1: each token is an event or a message of its own; the rest begins and
-                        ends answers, or was sent before the measurement
+    messages/token      about 1 where each token is an event or a message of its own, less where
+                        several share one; some begin and end answers
+    tokens/s            what the engine sent
 
 With --profile the router is sampled by a timer of its CPU time (tests.bench.sampled_router), and
 samples are shared out among the stages of the path.
@@ -19,15 +21,17 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 import json
+import os
 import signal
+import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import click
-import grpc
 import orjson
 import uvloop
 from octavo.cache_dir import default_cache_dir
@@ -47,6 +51,7 @@ _HTTP = {
 }
 _GRPC = "gRPC chat"
 _WAYS = [*_HTTP, _GRPC]
+_GO_BUILD = Path("build/bench/grpc_load").absolute()
 _STREAM_CHAT = "/octavo.inference.v1.Inference/StreamChatCompletion"
 
 # The first of these that the innermost Python frame of a sample is of. C functions, as those of
@@ -101,23 +106,41 @@ async def _load_http(port: int, path: str, streams: int, tokens: int, measure, c
 
 async def _load_grpc(port: int, streams: int, tokens: int, measure, counts) -> None:
     message = pb.ChatMessage(role=pb.ROLE_USER, content=pb.MessageContent(text=_PROMPT))
-    request = pb.CreateChatCompletionRequest(
-        messages=[message], max_tokens=tokens, temperature=0
-    ).SerializeToString()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        # Bytes as they are: the client shares the machine.
-        call = channel.unary_stream(_STREAM_CHAT, lambda data: data, lambda data: data)
+    request = pb.CreateChatCompletionRequest(messages=[message], max_tokens=tokens, temperature=0)
+    pipe = asyncio.subprocess.PIPE
+    client = await asyncio.create_subprocess_exec(
+        *(_go_client(), f"127.0.0.1:{port}", _STREAM_CHAT, str(streams)), stdin=pipe, stdout=pipe
+    )
 
-        async def one() -> None:
-            while True:
-                async for _ in call(request):
-                    counts["messages"] += 1
+    async def follow() -> None:
+        async for line in client.stdout:
+            counts["messages"] = int(line)
 
-        tasks = [asyncio.create_task(one()) for _ in range(streams)]
-        await asyncio.to_thread(measure)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    client.stdin.write(request.SerializeToString())
+    client.stdin.close()
+    following = asyncio.create_task(follow())
+    await asyncio.to_thread(measure)
+    client.kill()
+    await following
+    await client.wait()
+
+
+@functools.cache
+def _go_client() -> str:
+    """The program of tests/bench/grpc_load, built: one in Python costs more than the router."""
+    program = _GO_BUILD / "load"
+    libraries = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
+    try:
+        subprocess.run(
+            ["go", "build", "-o", program, Path(__file__).with_name("grpc_load") / "main.go"],
+            env={**os.environ, **libraries, "GOCACHE": str(_GO_BUILD / "cache")},
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise click.ClickException(
+            f"{_GRPC} needs Go and its gRPC library (make system-deps): {error}"
+        ) from error
+    return str(program)
 
 
 @click.command()
@@ -125,7 +148,9 @@ async def _load_grpc(port: int, streams: int, tokens: int, measure, counts) -> N
 @click.option("--streams", default=64, show_default=True)
 @click.option("--seconds", default=5.0, show_default=True)
 @click.option("--tokens", default=512, show_default=True, help="Output tokens of a stream.")
-@click.option("--step", default=0.012, show_default=True, help="Seconds from token to token.")
+@click.option(
+    "--step", multiple=True, default=(0.012, 0.003), show_default=True, help="Seconds to a token."
+)
 @click.option("--runs", default=3, show_default=True, help="Of each way; the median counts.")
 @click.option("--way", type=click.Choice(_WAYS), multiple=True, help="Default: all.")
 @click.option("--profile/--no-profile", default=False, help="Sample where the time goes.")
@@ -134,7 +159,7 @@ def main(
     streams: int,
     seconds: float,
     tokens: int,
-    step: float,
+    step: tuple[float, ...],
     runs: int,
     way: tuple[str, ...],
     profile: bool,
@@ -142,19 +167,21 @@ def main(
     """Measures the router."""
     file = resolve_model(model, default_cache_dir())
     ways = list(way) or _WAYS
-    with tempfile.TemporaryDirectory() as directory:
-        target = f"unix:{directory}/engine.sock"
-        count_file = Path(directory) / "tokens"
-        engine = ["tests.bench.scripted_engine", str(file), target, str(step), str(count_file)]
-        with running(engine):
-            while not count_file.exists():
-                time.sleep(0.1)
-            sent = TokenCount(count_file, create=False)
-            if profile:
-                for each in ways:
-                    _profile(each, file, target, streams, tokens, seconds, sent, Path(directory))
-            else:
-                _measure(ways, file, target, streams, tokens, seconds, runs, sent)
+    for each in step:
+        with tempfile.TemporaryDirectory() as directory:
+            target = f"unix:{directory}/engine.sock"
+            count_file = Path(directory) / "tokens"
+            engine = ["tests.bench.scripted_engine", str(file), target, str(each), str(count_file)]
+            with running(engine):
+                while not count_file.exists():
+                    time.sleep(0.1)
+                sent = TokenCount(count_file, create=False)
+                click.echo(f"{streams} streams, a token every {1000 * each:g} ms")
+                if profile:
+                    for name in ways:
+                        _profile(name, file, target, streams, tokens, seconds, sent, directory)
+                else:
+                    _measure(ways, file, target, streams, tokens, seconds, runs, sent)
 
 
 def _router(file: Path, target: str, *before: str) -> tuple[list[str], int, int]:
@@ -175,7 +202,6 @@ def _measure(ways, file, target, streams, tokens, seconds, runs, sent) -> None:
                     _run(way, router, port, grpc_port, streams, tokens, seconds, sent)
                 )
     click.echo(
-        f"{streams} streams\n"
         "path              µs/token   loop  others  tokens/s per core  messages/token  tokens/s"
     )
     for way, found in results.items():
@@ -204,6 +230,7 @@ def _run(
         mark()
 
     if way == _GRPC:
+        _go_client()
         asyncio.run(_load_grpc(grpc_port, streams, tokens, measure, counts))
     else:
         uvloop.run(_load_http(port, way, streams, tokens, measure, counts))
@@ -217,8 +244,8 @@ def _run(
     return loop + rest, loop, rest, messages, num_tokens / (end - start)
 
 
-def _profile(way, file, target, streams, tokens, seconds, sent, directory: Path) -> None:
-    counts_file = directory / "counts"
+def _profile(way, file, target, streams, tokens, seconds, sent, directory: str) -> None:
+    counts_file = Path(directory) / "counts"
     command, port, grpc_port = _router(file, target, "tests.bench.sampled_router", str(counts_file))
     with running(command) as router:
         while not healthy(port):

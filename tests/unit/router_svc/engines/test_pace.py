@@ -100,6 +100,7 @@ async def test_a_gap_is_kept_for_the_pipeline_to_see() -> None:
     stream = _stream()
     stream.push_tokens(0, 0, [1])
     stream.push_tokens(0, 2, [3])
+    stream.wake()
     events = aiter(stream)
 
     got = [await _next(events) for _ in range(2)]
@@ -111,9 +112,28 @@ async def test_what_was_taken_no_longer_grows() -> None:
     stream = _stream()
     events = aiter(stream)
     stream.push_tokens(0, 0, [1])
+    stream.wake()
     first = await _next(events)
 
     stream.push_tokens(0, 1, [2])
+    stream.wake()
 
     assert first == EngineDelta(0, 0, [1], ())
     assert await _next(events) == EngineDelta(0, 1, [2], ())
+
+
+async def test_tokens_that_have_come_wait_for_their_turn_with_a_reader_that_is_late_too() -> None:
+    stream = _stream()
+    events = aiter(stream)
+    stream.push_tokens(0, 0, [1])
+    stream.wake()
+    await _next(events)  # it writes that, and comes back
+
+    stream.push_tokens(0, 1, [2])
+    reading = asyncio.ensure_future(_next(events))
+    await _settle()
+    stream.push_tokens(0, 2, [3])
+
+    assert not reading.done()
+    stream.wake()
+    assert await reading == EngineDelta(0, 1, [2, 3], ())
