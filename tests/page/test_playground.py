@@ -171,6 +171,8 @@ def test_the_code_it_shows_gives_the_same_answer(tab: Tab, server: RunningServer
     tab.settings(top_k=1)
     tab.page.fill("#draft", "Say 'it''s'.")
     tab.page.click("#code summary")
+    expect(tab.page.locator("#python")).to_be_visible()  # what is hidden has no inner text
+    expect(tab.page.locator("#python")).to_contain_text("Say")
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

@@ -61,12 +61,17 @@ class Counted:
         all_labels = {"grpc_type": kind, "grpc_method": method, "grpc_service": SERVICE, "of": "t"}
         return self._registry.get_sample_value(f"grpc_server_{name}", all_labels | labels)
 
-    async def handled(self, method, kind, code):
-        """Whether the call counts as ended with that status, and as begun and timed once."""
-        for _ in range(200):  # its end may reach the client before it is counted
-            if self.value("handled_total", method, kind, grpc_code=code):
+    async def number_handled(self, wanted, method, kind, **labels):
+        """Calls that count as ended, once there are `wanted`, or after a while."""
+        for _ in range(200):  # an end may reach the client before it is counted
+            if self.value("handled_total", method, kind, **labels) == wanted:
                 break
             await asyncio.sleep(0.01)
+        return self.value("handled_total", method, kind, **labels)
+
+    async def handled(self, method, kind, code):
+        """Whether the call counts as ended with that status, and as begun and timed once."""
+        await self.number_handled(1, method, kind, grpc_code=code)
         assert self.value("started_total", method, kind) == 1
         assert self.value("handling_seconds_count", method, kind) == 1
         return self.value("handled_total", method, kind, grpc_code=code) == 1
@@ -160,7 +165,7 @@ async def test_callers_cannot_make_up_series():
 
         assert await counted.handled("Embed", "unary", "UNAUTHENTICATED")
         unknown = {"grpc_service": "unknown", "grpc_code": "UNAUTHENTICATED"}
-        assert counted.value("handled_total", "unknown", "unary", **unknown) == 2
+        assert await counted.number_handled(2, "unknown", "unary", **unknown) == 2
 
 
 def test_methods_are_there_before_anybody_called():
