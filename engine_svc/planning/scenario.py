@@ -14,6 +14,7 @@ from engine_svc.planning.decoder import (
     step_tokens,
 )
 from engine_svc.planning.sharding import shard_of, sharding_notices
+from kernels.coded import keeps_codes
 
 if TYPE_CHECKING:
     from engine_svc.config import Settings
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 _LOGIT_BYTES = 4
 _GPU_NOTICE = (
-    "on a GPU weights, KV and activations are held in 16 bit; weights in int8 or int4 are sizes "
-    "only, as no GPU kernel takes them yet; CUDA's own memory is in the share that is left out"
+    "on a GPU weights, KV and activations are held in 16 bit, but for a checkpoint's 4-bit codes; "
+    "int8 and int4 by flag are sizes only; CUDA's own memory is in the share that is left out"
 )
 
 
@@ -131,11 +132,15 @@ def measure(scenario: Scenario) -> Sizes:
 
 def _as_on_gpu(scenario: Scenario) -> Settings:
     """Settings by which the C++ back end counts what the GPU's takes."""
-    model = scenario.settings.model
+    model, opened = scenario.settings.model, scenario.opened
+    keeps = any(
+        len(shape) == 2 and keeps_codes([opened.source.scheme(name)], shape[1])
+        for name, shape in opened.spec.weight_shapes().items()
+    )
     changes: dict[str, Any] = {"device": "cpu"}
     if model.dtype in ("auto", "float16"):
         changes["dtype"] = "bfloat16"  # all 16-bit types take the same
-    if model.quantization == "auto":
+    if model.quantization == "auto" and not keeps:
         changes["quantization"] = "none"  # quantised files are decoded
     settings = scenario.with_model(**changes).settings
     if settings.cache.dtype == "fp8":  # counted as half of this

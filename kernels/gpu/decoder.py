@@ -31,7 +31,6 @@ from kernels.reference.rope import RopeTable, rope_table
 
 if TYPE_CHECKING:
     from kernels.backend import Float32s, Int32s, PickInputs, StepInputs
-    from kernels.gpu.paged_attention import PartialSums
     from kernels.gpu.step_buffers import DeviceBatch
     from kernels.reference.weights import DecoderWeights, LayerWeights
     from kernels.spec import DecoderSpec, LayerSpec
@@ -108,9 +107,7 @@ class GpuDecoder:
             launch=attention_launch(self._device, spec.head_dim),
             device=self._device,
         )
-        self._graphs = DecodeGraphs(
-            self._device, self._max_num_seqs, lambda batch: self._layers(batch, self._partials)
-        )
+        self._graphs = DecodeGraphs(self._device, self._max_num_seqs, self._layers)
         self._graphs.capture(self._buffers, self._max_seq_len)
 
     @torch.inference_mode()
@@ -121,7 +118,7 @@ class GpuDecoder:
         size = self._graphs.size_for(num_requests) if only_decodes else None
         if size is None:
             batch = self._buffers.upload(inputs, num_tokens, num_requests)
-            hidden = self._layers(batch, self._partials)
+            hidden = self._layers(batch)
         else:
             self._buffers.upload(inputs, size, size)
             hidden = self._graphs.replay(size)
@@ -131,7 +128,7 @@ class GpuDecoder:
             hidden=None if inputs.hidden_rows is None else self._fetch(hidden, inputs.hidden_rows),
         )
 
-    def _layers(self, batch: DeviceBatch, partials: PartialSums) -> torch.Tensor:
+    def _layers(self, batch: DeviceBatch) -> torch.Tensor:
         """Normed hidden rows [num_rows, hidden], as the head takes them."""
         spec, weights, inner = self._spec, self._weights, self._spec.intermediate_size
         x = embedding(batch.token_ids, weights.embed, spec.embedding_scale)
@@ -140,7 +137,7 @@ class GpuDecoder:
         for layer, held, cache, next_norm in zip(
             spec.layers, weights.layers, self._caches, norms, strict=True
         ):
-            out = self._attention(h, layer, held, cache, batch, partials)
+            out = self._attention(h, layer, held, cache, batch)
             h = add_rms_norm(out, x, held.mlp_norm, spec.norm_eps, held.post_attn_norm)
             gate_up = held.gate_up(h)
             gate, up = gate_up[:, :inner], gate_up[:, inner:]
@@ -155,7 +152,6 @@ class GpuDecoder:
         held: LayerWeights,
         cache: tuple[torch.Tensor, torch.Tensor],
         batch: DeviceBatch,
-        partials: PartialSums,
     ) -> torch.Tensor:
         """What attention adds to the rows, before its norm; writes their keys and values."""
         spec, table = self._spec, self._ropes[layer.rope]
@@ -184,7 +180,7 @@ class GpuDecoder:
             softcap=spec.attention_softcap,
             max_query_len=batch.max_query_len,
             max_seq_len=batch.max_seq_len,
-            partials=partials,
+            partials=self._partials,
             k_scale=self._kv_scale,
             v_scale=self._kv_scale,
         )

@@ -129,6 +129,7 @@ async def _load_grpc(port: int, streams: int, tokens: int, measure, counts) -> N
 def _go_client() -> str:
     """The program of tests/bench/grpc_load, built: one in Python costs more than the router."""
     program = _GO_BUILD / "load"
+    _GO_BUILD.mkdir(parents=True, exist_ok=True)
     libraries = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
     try:
         subprocess.run(
