@@ -66,10 +66,10 @@ bench-quality: $(VENV)/.test ## Perplexity and agreement of each precision; the 
 bench-cpu: $(VENV)/.test ## Octavo and its peers side by side (docs/benchmarks-cpu.md); results in bench/.
 	$(BIN)/python -m tests.bench.cpu --peers $(PEERS) $(BENCH_ARGS)
 
-bench-routing: $(VENV)/.serve ## Prefix-aware routing against round-robin on three engines (docs/benchmarks-fleet.md).
+bench-routing: $(VENV)/.test ## Prefix-aware routing against round-robin on three engines (docs/benchmarks-fleet.md).
 	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.routing $(BENCH_ARGS)
 
-bench-router: $(VENV)/.serve ## CPU time of the router for each token (docs/benchmarks-fleet.md).
+bench-router: $(VENV)/.test ## CPU time of the router for each token (docs/benchmarks-fleet.md).
 	PYTHONPATH=protos:. $(BIN)/python -m tests.bench.router_cost $(BENCH_ARGS)
 
 bench-tracing: $(VENV)/.test ## What tracing costs: servers with and without it, in turn (docs/tracing.md).
