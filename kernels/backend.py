@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kernels.coded import CodedTensor
+    from kernels.lora import LoraAdapter
     from kernels.spec import DecoderSpec
 
     Int32s: TypeAlias = npt.NDArray[np.int32]
@@ -135,6 +136,8 @@ class StepInputs:
     picks: PickInputs
     logits_rows: Int32s  # [num_logits]
     hidden_rows: Int32s | None = None  # [num_hidden], rows whose hidden states are wanted
+    # [num_requests]: the slot of each request's adapter, or -1; None where no request has one.
+    adapters: Int32s | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,15 @@ class MemoryNeeds:
     kv_per_block: int
 
 
+class PackedAdapter(Protocol):
+    """A LoRA adapter as a decoder multiplies with it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        ...
+
+
 class Decoder(Protocol):
     """A loaded model."""
 
@@ -166,6 +178,20 @@ class Decoder(Protocol):
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Makes the KV pool, before the first step."""
+        ...
+
+    def pack_adapter(self, adapter: LoraAdapter) -> PackedAdapter:
+        """An adapter in the form that steps take. May be called on any thread, also during a step.
+
+        Raises ValueError, naming the matrix, for one that does not fit the model or is not finite.
+        """
+        ...
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts what `pack_adapter` gave into a slot, or empties it. Between steps only.
+
+        Slots are numbers from 0 on, up to the most adapters that are loaded together.
+        """
         ...
 
     def step(self, inputs: StepInputs) -> StepResult:

@@ -22,23 +22,32 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from octavo.engine.v1 import engine_pb2 as octavo_dot_engine_dot_v1_dot_engine__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/engine/v1/admin.proto\x12\x10octavo.engine.v1\"\x0e\n\x0c\x44rainRequest\"\x0f\n\rDrainResponse\"\x13\n\x11\x46lushCacheRequest\"(\n\x12\x46lushCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\r2\xaa\x01\n\x05\x41\x64min\x12H\n\x05\x44rain\x12\x1e.octavo.engine.v1.DrainRequest\x1a\x1f.octavo.engine.v1.DrainResponse\x12W\n\nFlushCache\x12#.octavo.engine.v1.FlushCacheRequest\x1a$.octavo.engine.v1.FlushCacheResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/engine/v1/admin.proto\x12\x10octavo.engine.v1\x1a\x1doctavo/engine/v1/engine.proto\"\x0e\n\x0c\x44rainRequest\"\x0f\n\rDrainResponse\"\x13\n\x11\x46lushCacheRequest\"(\n\x12\x46lushCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\r\"2\n\x12LoadAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\"A\n\x13LoadAdapterResponse\x12*\n\x07\x61\x64\x61pter\x18\x01 \x01(\x0b\x32\x19.octavo.engine.v1.Adapter\"$\n\x14UnloadAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15UnloadAdapterResponse2\xe8\x02\n\x05\x41\x64min\x12H\n\x05\x44rain\x12\x1e.octavo.engine.v1.DrainRequest\x1a\x1f.octavo.engine.v1.DrainResponse\x12W\n\nFlushCache\x12#.octavo.engine.v1.FlushCacheRequest\x1a$.octavo.engine.v1.FlushCacheResponse\x12Z\n\x0bLoadAdapter\x12$.octavo.engine.v1.LoadAdapterRequest\x1a%.octavo.engine.v1.LoadAdapterResponse\x12`\n\rUnloadAdapter\x12&.octavo.engine.v1.UnloadAdapterRequest\x1a\'.octavo.engine.v1.UnloadAdapterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.engine.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAINREQUEST']._serialized_start=50
-  _globals['_DRAINREQUEST']._serialized_end=64
-  _globals['_DRAINRESPONSE']._serialized_start=66
-  _globals['_DRAINRESPONSE']._serialized_end=81
-  _globals['_FLUSHCACHEREQUEST']._serialized_start=83
-  _globals['_FLUSHCACHEREQUEST']._serialized_end=102
-  _globals['_FLUSHCACHERESPONSE']._serialized_start=104
-  _globals['_FLUSHCACHERESPONSE']._serialized_end=144
-  _globals['_ADMIN']._serialized_start=147
-  _globals['_ADMIN']._serialized_end=317
+  _globals['_DRAINREQUEST']._serialized_start=81
+  _globals['_DRAINREQUEST']._serialized_end=95
+  _globals['_DRAINRESPONSE']._serialized_start=97
+  _globals['_DRAINRESPONSE']._serialized_end=112
+  _globals['_FLUSHCACHEREQUEST']._serialized_start=114
+  _globals['_FLUSHCACHEREQUEST']._serialized_end=133
+  _globals['_FLUSHCACHERESPONSE']._serialized_start=135
+  _globals['_FLUSHCACHERESPONSE']._serialized_end=175
+  _globals['_LOADADAPTERREQUEST']._serialized_start=177
+  _globals['_LOADADAPTERREQUEST']._serialized_end=227
+  _globals['_LOADADAPTERRESPONSE']._serialized_start=229
+  _globals['_LOADADAPTERRESPONSE']._serialized_end=294
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=296
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=332
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_start=334
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_end=357
+  _globals['_ADMIN']._serialized_start=360
+  _globals['_ADMIN']._serialized_end=720
 # @@protoc_insertion_point(module_scope)

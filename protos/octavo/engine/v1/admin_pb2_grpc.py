@@ -47,6 +47,16 @@ class AdminStub:
                 request_serializer=octavo_dot_engine_dot_v1_dot_admin__pb2.FlushCacheRequest.SerializeToString,
                 response_deserializer=octavo_dot_engine_dot_v1_dot_admin__pb2.FlushCacheResponse.FromString,
                 _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/octavo.engine.v1.Admin/LoadAdapter',
+                request_serializer=octavo_dot_engine_dot_v1_dot_admin__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=octavo_dot_engine_dot_v1_dot_admin__pb2.LoadAdapterResponse.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/octavo.engine.v1.Admin/UnloadAdapter',
+                request_serializer=octavo_dot_engine_dot_v1_dot_admin__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=octavo_dot_engine_dot_v1_dot_admin__pb2.UnloadAdapterResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -69,6 +79,23 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadAdapter(self, request, context):
+        """Loads a LoRA adapter that requests may then name. INVALID_ARGUMENT for one that cannot be used,
+        ALREADY_EXISTS where the name is another adapter's, RESOURCE_EXHAUSTED where max_adapters are loaded.
+        Loading what is loaded already, the same files under the same name, is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Refuses requests for an adapter from now on; answers once none runs and its memory is free. NOT_FOUND
+        for a name that none has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +108,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.FlushCache,
                     request_deserializer=octavo_dot_engine_dot_v1_dot_admin__pb2.FlushCacheRequest.FromString,
                     response_serializer=octavo_dot_engine_dot_v1_dot_admin__pb2.FlushCacheResponse.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=octavo_dot_engine_dot_v1_dot_admin__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=octavo_dot_engine_dot_v1_dot_admin__pb2.LoadAdapterResponse.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=octavo_dot_engine_dot_v1_dot_admin__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=octavo_dot_engine_dot_v1_dot_admin__pb2.UnloadAdapterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -140,6 +177,60 @@ class Admin:
             '/octavo.engine.v1.Admin/FlushCache',
             octavo_dot_engine_dot_v1_dot_admin__pb2.FlushCacheRequest.SerializeToString,
             octavo_dot_engine_dot_v1_dot_admin__pb2.FlushCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.engine.v1.Admin/LoadAdapter',
+            octavo_dot_engine_dot_v1_dot_admin__pb2.LoadAdapterRequest.SerializeToString,
+            octavo_dot_engine_dot_v1_dot_admin__pb2.LoadAdapterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.engine.v1.Admin/UnloadAdapter',
+            octavo_dot_engine_dot_v1_dot_admin__pb2.UnloadAdapterRequest.SerializeToString,
+            octavo_dot_engine_dot_v1_dot_admin__pb2.UnloadAdapterResponse.FromString,
             options,
             channel_credentials,
             insecure,

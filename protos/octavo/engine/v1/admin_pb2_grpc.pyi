@@ -40,6 +40,15 @@ class AdminStub:
     """Refuses new requests from now on, health NOT_SERVING; answers once none is left."""
     FlushCache: _grpc.UnaryUnaryMultiCallable[_admin_pb2.FlushCacheRequest, _admin_pb2.FlushCacheResponse]
     """Forgets every cached block that no request uses."""
+    LoadAdapter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LoadAdapterRequest, _admin_pb2.LoadAdapterResponse]
+    """Loads a LoRA adapter that requests may then name. INVALID_ARGUMENT for one that cannot be used,
+    ALREADY_EXISTS where the name is another adapter's, RESOURCE_EXHAUSTED where max_adapters are loaded.
+    Loading what is loaded already, the same files under the same name, is no error.
+    """
+    UnloadAdapter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnloadAdapterRequest, _admin_pb2.UnloadAdapterResponse]
+    """Refuses requests for an adapter from now on; answers once none runs and its memory is free. NOT_FOUND
+    for a name that none has.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -53,6 +62,15 @@ class AdminAsyncStub(AdminStub):
     """Refuses new requests from now on, health NOT_SERVING; answers once none is left."""
     FlushCache: _aio.UnaryUnaryMultiCallable[_admin_pb2.FlushCacheRequest, _admin_pb2.FlushCacheResponse]  # type: ignore[assignment]
     """Forgets every cached block that no request uses."""
+    LoadAdapter: _aio.UnaryUnaryMultiCallable[_admin_pb2.LoadAdapterRequest, _admin_pb2.LoadAdapterResponse]  # type: ignore[assignment]
+    """Loads a LoRA adapter that requests may then name. INVALID_ARGUMENT for one that cannot be used,
+    ALREADY_EXISTS where the name is another adapter's, RESOURCE_EXHAUSTED where max_adapters are loaded.
+    Loading what is loaded already, the same files under the same name, is no error.
+    """
+    UnloadAdapter: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnloadAdapterRequest, _admin_pb2.UnloadAdapterResponse]  # type: ignore[assignment]
+    """Refuses requests for an adapter from now on; answers once none runs and its memory is free. NOT_FOUND
+    for a name that none has.
+    """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Operation of an engine.
@@ -75,5 +93,26 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.FlushCacheResponse, _abc.Awaitable[_admin_pb2.FlushCacheResponse]]:
         """Forgets every cached block that no request uses."""
+
+    @_abc_1.abstractmethod
+    def LoadAdapter(
+        self,
+        request: _admin_pb2.LoadAdapterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.LoadAdapterResponse, _abc.Awaitable[_admin_pb2.LoadAdapterResponse]]:
+        """Loads a LoRA adapter that requests may then name. INVALID_ARGUMENT for one that cannot be used,
+        ALREADY_EXISTS where the name is another adapter's, RESOURCE_EXHAUSTED where max_adapters are loaded.
+        Loading what is loaded already, the same files under the same name, is no error.
+        """
+
+    @_abc_1.abstractmethod
+    def UnloadAdapter(
+        self,
+        request: _admin_pb2.UnloadAdapterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnloadAdapterResponse, _abc.Awaitable[_admin_pb2.UnloadAdapterResponse]]:
+        """Refuses requests for an adapter from now on; answers once none runs and its memory is free. NOT_FOUND
+        for a name that none has.
+        """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

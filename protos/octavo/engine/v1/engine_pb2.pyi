@@ -107,7 +107,7 @@ class GenerateRequest(_message.Message):
     cache_salt: _builtins.str
     """Separates prefix caches; part of every block's hash."""
     lora: _builtins.str
-    """Name of the adapter to apply; empty for none."""
+    """Name of the adapter to apply, one of GetModelInfo's; empty for none. INVALID_ARGUMENT for another."""
     traceparent: _builtins.str
     """W3C trace context."""
     @_builtins.property
@@ -455,19 +455,23 @@ class Expect(_message.Message):
 
     TOKENIZER_SHA256_FIELD_NUMBER: _builtins.int
     WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
+    ADAPTER_VERSION_FIELD_NUMBER: _builtins.int
     tokenizer_sha256: _builtins.str
     """SHA-256 of the tokeniser, as GetModelInfo gives it; empty is any."""
     weights_version: _builtins.str
     """Version of the weights, as GetModelInfo gives it; empty is any."""
+    adapter_version: _builtins.str
+    """Version of the request's adapter, as GetModelInfo gives it; empty is any."""
     def __init__(
         self,
         *,
         tokenizer_sha256: _builtins.str = ...,
         weights_version: _builtins.str = ...,
+        adapter_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokenizer_sha256", b"tokenizer_sha256", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter_version", b"adapter_version", "tokenizer_sha256", b"tokenizer_sha256", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1271,6 +1275,9 @@ class GetModelInfoResponse(_message.Message):
     GENERATES_FIELD_NUMBER: _builtins.int
     EMBEDDING_SIZE_FIELD_NUMBER: _builtins.int
     NUM_LABELS_FIELD_NUMBER: _builtins.int
+    ADAPTERS_FIELD_NUMBER: _builtins.int
+    MAX_ADAPTERS_FIELD_NUMBER: _builtins.int
+    MAX_ADAPTER_RANK_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """Name or path that it was loaded from."""
     instance_id: _builtins.str
@@ -1303,6 +1310,10 @@ class GetModelInfoResponse(_message.Message):
     """Length of an embedding; 0 if the model makes none."""
     num_labels: _builtins.int
     """Outputs of the classifier; 0 if the model has none."""
+    max_adapters: _builtins.int
+    """Most adapters that may be loaded together; 0 if the engine takes none."""
+    max_adapter_rank: _builtins.int
+    """Largest rank of an adapter."""
     @_builtins.property
     def served_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names it is served under; the first is shown."""
@@ -1318,6 +1329,10 @@ class GetModelInfoResponse(_message.Message):
     @_builtins.property
     def default_sampling(self) -> Global___SamplingParams:
         """Sampling defaults of the model's generation_config; the router fills absent fields from it."""
+
+    @_builtins.property
+    def adapters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Adapter]:
+        """Adapters that requests may name, ordered by name."""
 
     def __init__(
         self,
@@ -1342,11 +1357,48 @@ class GetModelInfoResponse(_message.Message):
         generates: _builtins.bool = ...,
         embedding_size: _builtins.int = ...,
         num_labels: _builtins.int = ...,
+        adapters: _abc.Iterable[Global___Adapter] | None = ...,
+        max_adapters: _builtins.int = ...,
+        max_adapter_rank: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_sampling", b"default_sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "default_sampling", b"default_sampling", "embedding_size", b"embedding_size", "eos_token_ids", b"eos_token_ids", "generates", b"generates", "instance_id", b"instance_id", "max_logprobs", b"max_logprobs", "max_model_len", b"max_model_len", "max_n", b"max_n", "max_num_queued_reqs", b"max_num_queued_reqs", "max_num_seqs", b"max_num_seqs", "num_blocks", b"num_blocks", "num_labels", b"num_labels", "ready_unix_seconds", b"ready_unix_seconds", "served_names", b"served_names", "source", b"source", "summary", b"summary", "tokenizer_sha256", b"tokenizer_sha256", "vocab_size", b"vocab_size", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "block_size", b"block_size", "default_sampling", b"default_sampling", "embedding_size", b"embedding_size", "eos_token_ids", b"eos_token_ids", "generates", b"generates", "instance_id", b"instance_id", "max_adapter_rank", b"max_adapter_rank", "max_adapters", b"max_adapters", "max_logprobs", b"max_logprobs", "max_model_len", b"max_model_len", "max_n", b"max_n", "max_num_queued_reqs", b"max_num_queued_reqs", "max_num_seqs", b"max_num_seqs", "num_blocks", b"num_blocks", "num_labels", b"num_labels", "ready_unix_seconds", b"ready_unix_seconds", "served_names", b"served_names", "source", b"source", "summary", b"summary", "tokenizer_sha256", b"tokenizer_sha256", "vocab_size", b"vocab_size", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetModelInfoResponse: _TypeAlias = GetModelInfoResponse  # noqa: Y015
+
+@_typing.final
+class Adapter(_message.Message):
+    """A LoRA adapter that an engine has loaded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name that requests give."""
+    version: _builtins.str
+    """SHA-256 of its files, in hex. It is part of the names of KV blocks, in place of the name."""
+    rank: _builtins.int
+    """Largest rank of its matrices."""
+    source: _builtins.str
+    """Path that it was loaded from, on the engine's machine."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "rank", b"rank", "source", b"source", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Adapter: _TypeAlias = Adapter  # noqa: Y015

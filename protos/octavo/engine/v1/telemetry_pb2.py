@@ -24,27 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n octavo/engine/v1/telemetry.proto\x12\x10octavo.engine.v1\"\x13\n\x11WatchLoadsRequest\"\xe3\x01\n\x12WatchLoadsResponse\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.octavo.engine.v1.EngineState\x12\x13\n\x0bnum_running\x18\x03 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x04 \x01(\r\x12\x1d\n\x15num_uncomputed_tokens\x18\x05 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x06 \x01(\r\x12\x12\n\nnum_blocks\x18\x07 \x01(\r\x12\x14\n\x0cstep_seconds\x18\x08 \x01(\x01\"=\n\x14WatchKvEventsRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"\x7f\n\x15WatchKvEventsResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\x12\x0e\n\x06stored\x18\x04 \x01(\x0c\x12\x0f\n\x07removed\x18\x05 \x01(\x0c\x12\x12\n\nblock_size\x18\x06 \x01(\r\"\x13\n\x11GetMetricsRequest\"(\n\x12GetMetricsResponse\x12\x12\n\nexposition\x18\x01 \x01(\x0c*x\n\x0b\x45ngineState\x12\x1c\n\x18\x45NGINE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45NGINE_STATE_READY\x10\x01\x12\x19\n\x15\x45NGINE_STATE_DRAINING\x10\x02\x12\x18\n\x14\x45NGINE_STATE_STALLED\x10\x03\x32\xa3\x02\n\tTelemetry\x12Y\n\nWatchLoads\x12#.octavo.engine.v1.WatchLoadsRequest\x1a$.octavo.engine.v1.WatchLoadsResponse0\x01\x12\x62\n\rWatchKvEvents\x12&.octavo.engine.v1.WatchKvEventsRequest\x1a\'.octavo.engine.v1.WatchKvEventsResponse0\x01\x12W\n\nGetMetrics\x12#.octavo.engine.v1.GetMetricsRequest\x1a$.octavo.engine.v1.GetMetricsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n octavo/engine/v1/telemetry.proto\x12\x10octavo.engine.v1\"\x13\n\x11WatchLoadsRequest\"\xfa\x01\n\x12WatchLoadsResponse\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.octavo.engine.v1.EngineState\x12\x13\n\x0bnum_running\x18\x03 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x04 \x01(\r\x12\x1d\n\x15num_uncomputed_tokens\x18\x05 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x06 \x01(\r\x12\x12\n\nnum_blocks\x18\x07 \x01(\r\x12\x14\n\x0cstep_seconds\x18\x08 \x01(\x01\x12\x15\n\rinfo_revision\x18\t \x01(\r\"=\n\x14WatchKvEventsRequest\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"\x7f\n\x15WatchKvEventsResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\x12\x0e\n\x06stored\x18\x04 \x01(\x0c\x12\x0f\n\x07removed\x18\x05 \x01(\x0c\x12\x12\n\nblock_size\x18\x06 \x01(\r\"\x13\n\x11GetMetricsRequest\"(\n\x12GetMetricsResponse\x12\x12\n\nexposition\x18\x01 \x01(\x0c*x\n\x0b\x45ngineState\x12\x1c\n\x18\x45NGINE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45NGINE_STATE_READY\x10\x01\x12\x19\n\x15\x45NGINE_STATE_DRAINING\x10\x02\x12\x18\n\x14\x45NGINE_STATE_STALLED\x10\x03\x32\xa3\x02\n\tTelemetry\x12Y\n\nWatchLoads\x12#.octavo.engine.v1.WatchLoadsRequest\x1a$.octavo.engine.v1.WatchLoadsResponse0\x01\x12\x62\n\rWatchKvEvents\x12&.octavo.engine.v1.WatchKvEventsRequest\x1a\'.octavo.engine.v1.WatchKvEventsResponse0\x01\x12W\n\nGetMetrics\x12#.octavo.engine.v1.GetMetricsRequest\x1a$.octavo.engine.v1.GetMetricsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.engine.v1.telemetry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENGINESTATE']._serialized_start=560
-  _globals['_ENGINESTATE']._serialized_end=680
+  _globals['_ENGINESTATE']._serialized_start=583
+  _globals['_ENGINESTATE']._serialized_end=703
   _globals['_WATCHLOADSREQUEST']._serialized_start=54
   _globals['_WATCHLOADSREQUEST']._serialized_end=73
   _globals['_WATCHLOADSRESPONSE']._serialized_start=76
-  _globals['_WATCHLOADSRESPONSE']._serialized_end=303
-  _globals['_WATCHKVEVENTSREQUEST']._serialized_start=305
-  _globals['_WATCHKVEVENTSREQUEST']._serialized_end=366
-  _globals['_WATCHKVEVENTSRESPONSE']._serialized_start=368
-  _globals['_WATCHKVEVENTSRESPONSE']._serialized_end=495
-  _globals['_GETMETRICSREQUEST']._serialized_start=497
-  _globals['_GETMETRICSREQUEST']._serialized_end=516
-  _globals['_GETMETRICSRESPONSE']._serialized_start=518
-  _globals['_GETMETRICSRESPONSE']._serialized_end=558
-  _globals['_TELEMETRY']._serialized_start=683
-  _globals['_TELEMETRY']._serialized_end=974
+  _globals['_WATCHLOADSRESPONSE']._serialized_end=326
+  _globals['_WATCHKVEVENTSREQUEST']._serialized_start=328
+  _globals['_WATCHKVEVENTSREQUEST']._serialized_end=389
+  _globals['_WATCHKVEVENTSRESPONSE']._serialized_start=391
+  _globals['_WATCHKVEVENTSRESPONSE']._serialized_end=518
+  _globals['_GETMETRICSREQUEST']._serialized_start=520
+  _globals['_GETMETRICSREQUEST']._serialized_end=539
+  _globals['_GETMETRICSRESPONSE']._serialized_start=541
+  _globals['_GETMETRICSRESPONSE']._serialized_end=581
+  _globals['_TELEMETRY']._serialized_start=706
+  _globals['_TELEMETRY']._serialized_end=997
 # @@protoc_insertion_point(module_scope)

@@ -76,6 +76,7 @@ class WatchLoadsResponse(_message.Message):
     NUM_FREE_BLOCKS_FIELD_NUMBER: _builtins.int
     NUM_BLOCKS_FIELD_NUMBER: _builtins.int
     STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    INFO_REVISION_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     """Which engine process."""
     state: Global___EngineState.ValueType
@@ -92,6 +93,8 @@ class WatchLoadsResponse(_message.Message):
     """Blocks in the pool."""
     step_seconds: _builtins.float
     """Smoothed duration of a step, in seconds."""
+    info_revision: _builtins.int
+    """Number of times that GetModelInfo's answer has changed since the engine started."""
     def __init__(
         self,
         *,
@@ -103,10 +106,11 @@ class WatchLoadsResponse(_message.Message):
         num_free_blocks: _builtins.int = ...,
         num_blocks: _builtins.int = ...,
         step_seconds: _builtins.float = ...,
+        info_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "num_blocks", b"num_blocks", "num_free_blocks", b"num_free_blocks", "num_running", b"num_running", "num_uncomputed_tokens", b"num_uncomputed_tokens", "num_waiting", b"num_waiting", "state", b"state", "step_seconds", b"step_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["info_revision", b"info_revision", "instance_id", b"instance_id", "num_blocks", b"num_blocks", "num_free_blocks", b"num_free_blocks", "num_running", b"num_running", "num_uncomputed_tokens", b"num_uncomputed_tokens", "num_waiting", b"num_waiting", "state", b"state", "step_seconds", b"step_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
