@@ -29,6 +29,7 @@ class NewRequest:
     output_token_ids: tuple[int, ...]  # of earlier attempts, or before a preemption
     sampling: SamplingParams
     block_ids: tuple[int, ...]  # cached prefix blocks; the rest is in the request's chunk
+    adapter_slot: int = -1  # of its LoRA adapter; -1 is none
 
 
 @dataclass(frozen=True, slots=True)

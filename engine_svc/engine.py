@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine_svc.scheduling.scheduler import Scheduler
     from engine_svc.scheduling.step_outputs import FinishedRequest, StepOutputs
     from engine_svc.worker.executor import Executor
+    from kernels.backend import PackedAdapter
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,18 @@ class FlushCache:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAdapter:
+    """Put a packed LoRA adapter into a slot, or empty it; `done` is called once it is so.
+
+    No request of the slot's former adapter may be alive when this is sent.
+    """
+
+    slot: int
+    adapter: PackedAdapter | None
+    done: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the loop after this turn."""
 
@@ -77,7 +90,7 @@ class LoseWorker:
     message: str
 
 
-Command: TypeAlias = Submit | Cancel | FlushCache | Stop | LoseWorker
+Command: TypeAlias = Submit | Cancel | FlushCache | SetAdapter | Stop | LoseWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +267,9 @@ class Engine:
                     self._live.pop(key, None)
             case FlushCache(done):
                 done(self._scheduler.flush_cache())
+            case SetAdapter(slot, adapter, told):
+                self._executor.set_adapter(slot, adapter)
+                told()
             case Stop():
                 self._stopping = True
             case LoseWorker(message):

@@ -57,7 +57,8 @@ class Request:
     priority: int = 0  # lower is served first
     tenant: str = ""
     cache_salt: str = ""
-    lora: str = ""
+    lora: str = ""  # version of its adapter, not its name: what KV depends on
+    adapter_slot: int = -1  # where the decoder has it; -1 is none
     deadline: float | None = None
     embeds: bool = False  # its last token's hidden state is wanted, and no output
     group: object = None  # the same object for all choices of one logical request

@@ -206,6 +206,7 @@ class StepPlanner:
                 output_token_ids=tuple(request.output_token_ids),
                 sampling=request.sampling,
                 block_ids=block_ids,
+                adapter_slot=request.adapter_slot,
             )
         )
 

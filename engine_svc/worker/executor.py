@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from engine_svc.batch import SampledTokens, ScheduledBatch
     from engine_svc.worker.model_runner import ModelRunner
+    from kernels.backend import PackedAdapter
 
 
 class WorkerLostError(Exception):
@@ -21,6 +22,13 @@ class Executor(Protocol):
 
         Requests whose logits are unusable are named in `failed`; whatever is raised means that the
         worker's state is lost, and with it every request. WorkerLostError ends the engine.
+        """
+        ...
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts a packed LoRA adapter into a slot, or empties it, while no step is being computed.
+
+        No step that was submitted before may see the change. WorkerLostError ends the engine.
         """
         ...
 
@@ -40,6 +48,12 @@ class LocalExecutor:
         if self._runner is None:
             raise RuntimeError("the executor is closed")
         return self._runner.execute(batch)
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts an adapter into a slot, or empties it. Raises RuntimeError once closed."""
+        if self._runner is None:
+            raise RuntimeError("the executor is closed")
+        self._runner.set_adapter(slot, adapter)
 
     def close(self) -> None:
         """Drops the worker, and with it the weights and the KV pool."""

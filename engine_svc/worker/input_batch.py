@@ -40,6 +40,7 @@ class RequestState:
     sampling: SamplingState
     next_prompt_logprob: int  # first prompt position that is still to be reported
     num_blocks: int = 0
+    adapter_slot: int = -1
 
 
 class InputBatch:
@@ -103,6 +104,7 @@ class InputBatch:
                 self._vocab_size,
             ),
             next_prompt_logprob,
+            adapter_slot=request.adapter_slot,
         )
         self.append_blocks(request.key, request.block_ids)
 
@@ -173,6 +175,7 @@ class InputBatch:
             position = np.arange(bounds[-1]) + np.repeat(position - bounds[:-1], count)
         index, offset = np.divmod(position, self._block_size)
         slots = self._block_tables[request_row, index] * self._block_size + offset
+        adapters = [state.adapter_slot for state in states]
         tables = self._block_tables[rows, : max(1, *(state.num_blocks for state in states))]
         return StepInputs(
             token_ids=into.token_ids.put(self._token_ids[request_row, position]),
@@ -184,6 +187,7 @@ class InputBatch:
             picks=picks,
             logits_rows=into.logits_rows.put(logits_rows),
             hidden_rows=np.array(hidden_rows, dtype=np.int32) if hidden_rows else None,
+            adapters=np.array(adapters, dtype=np.int32) if max(adapters) >= 0 else None,
         )
 
     def _check(self, chunk: ScheduledChunk, state: RequestState, end: int) -> None:

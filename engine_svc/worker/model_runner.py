@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
     from engine_svc.worker.input_batch import RequestState
     from engine_svc.worker.sampler import SamplingState
-    from kernels.backend import Decoder, PickInputs
+    from kernels.backend import Decoder, PackedAdapter, PickInputs
 
 # Requests removed halfway through their prompt log-probabilities are remembered in case they were
 # preempted and come back. This is far above what can wait, and bounds what cancelled ones leave.
@@ -144,6 +144,10 @@ class ModelRunner:
             result.cpu_seconds,
             kernel_seconds,
         )
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts a packed LoRA adapter into a slot, or empties it; between steps only."""
+        self._decoder.set_adapter(slot, adapter)
 
     def _pick_inputs(
         self,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engine_svc.parallel.processes import WorkerProcesses
     from engine_svc.parallel.ranks import Ranks
     from engine_svc.worker.model_runner import ModelRunner
+    from kernels.backend import PackedAdapter
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,16 @@ class TensorParallelExecutor:
         try:
             return self._runner.execute(batch)
         except WorkerLostError as error:
-            failed = str(error)
-            lost = self._lose(lambda: self._processes.ended(_FATE_SECONDS) or failed)
-            raise WorkerLostError(lost or failed) from error
+            raise self._lost_in(error) from error
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts an adapter into a slot of every rank, or empties it. Raises as `submit` does."""
+        if self._runner is None:
+            raise RuntimeError("the executor is closed")
+        try:
+            self._runner.set_adapter(slot, adapter)
+        except WorkerLostError as error:
+            raise self._lost_in(error) from error
 
     def watch(self, on_lost: Callable[[str], object]) -> None:
         """Has `on_lost` told, on another thread, which rank is lost and how, also between steps."""
@@ -75,6 +83,12 @@ class TensorParallelExecutor:
                 log.error("ranks did not end within %g s and are killed", _STOP_SECONDS)
             self._processes.kill()
             self._ranks.close()
+
+    def _lost_in(self, error: WorkerLostError) -> WorkerLostError:
+        """Ends the ranks after a call failed; what to raise for it."""
+        failed = str(error)
+        lost = self._lose(lambda: self._processes.ended(_FATE_SECONDS) or failed)
+        return WorkerLostError(lost or failed)
 
     def _lose(self, describe: Callable[[], str]) -> str | None:
         """Ends the ranks by a fault, once, and says which; None where they were ended already."""

@@ -18,7 +18,9 @@ import numpy.typing as npt
 from engine_svc.__main__ import main
 from engine_svc.planning import decoder
 from kernels.backend import MemoryNeeds, StepInputs, StepResult
+from kernels.lora import LoraAdapter
 from router_svc.text.tokenizer import Tokenizer
+from tests.support.marked_adapter import MarkedAdapter, mark
 
 _POLL_SECONDS = 0.001
 _TEXT = "An octavo is a sheet folded into sixteen pages. "
@@ -63,6 +65,13 @@ class HeldDecoder:
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """There is none."""
+
+    def pack_adapter(self, adapter: LoraAdapter) -> MarkedAdapter:
+        """Its mark, which changes nothing."""
+        return mark(adapter)
+
+    def set_adapter(self, slot: int, adapter: MarkedAdapter | None) -> None:
+        """Nothing depends on it."""
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Waits for its turn."""

@@ -18,7 +18,9 @@ import numpy.typing as npt
 from engine_svc.__main__ import main
 from engine_svc.planning import decoder
 from kernels.backend import MemoryNeeds, StepInputs, StepResult
+from kernels.lora import LoraAdapter
 from router_svc.text.tokenizer import Tokenizer
+from tests.support.marked_adapter import MarkedAdapter, mark
 
 STEP_SECONDS = 0.004
 TOKEN_SECONDS = 0.0004
@@ -67,6 +69,13 @@ class PacedDecoder:
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """There is none."""
+
+    def pack_adapter(self, adapter: LoraAdapter) -> MarkedAdapter:
+        """Its mark, which changes nothing."""
+        return mark(adapter)
+
+    def set_adapter(self, slot: int, adapter: MarkedAdapter | None) -> None:
+        """Nothing depends on it."""
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Sleeps; logits are all the same."""

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernels.backend import StepInputs, StepResult
+from kernels.lora import LoraAdapter
 from kernels.reference.sampling import pick_tokens
+from tests.support.marked_adapter import MarkedAdapter, mark
 
 
-def logits_after(token_ids: Sequence[int], vocab_size: int) -> np.ndarray:
-    """Float32 logits [vocab_size] that follow a sequence of tokens."""
-    digest = zlib.crc32(np.asarray(token_ids, dtype=np.int32).tobytes())
+def logits_after(token_ids: Sequence[int], vocab_size: int, adapter_mark: int = 0) -> np.ndarray:
+    """Float32 logits [vocab_size] that follow a sequence of tokens, by an adapter or by none."""
+    digest = zlib.crc32(np.asarray(token_ids, dtype=np.int32).tobytes(), adapter_mark)
     return np.random.default_rng(digest).normal(scale=3, size=vocab_size).astype(np.float32)
 
 
@@ -29,12 +31,24 @@ class PagedDecoder:
         self.vocab_size = vocab_size
         self.steps: list[tuple[int, int, int]] = []  # (num_tokens, num_picks, num_logits) of each
         self.tables: list[list[int]] = []  # block tables of the last step
+        self.adapters: dict[int, MarkedAdapter] = {}
         self.poison: int | None = None  # logits after this token are NaN
 
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
         """Makes the pool, full of a token that nobody uses."""
         self.block_size = block_size
         self.slots = np.full(num_blocks * block_size, -1, dtype=np.int32)
+
+    def pack_adapter(self, adapter: LoraAdapter) -> MarkedAdapter:
+        """Its mark."""
+        return mark(adapter)
+
+    def set_adapter(self, slot: int, adapter: MarkedAdapter | None) -> None:
+        """Puts an adapter into a slot, or empties it."""
+        if adapter is None:
+            del self.adapters[slot]
+        else:
+            self.adapters[slot] = adapter
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Picks and logits of the wanted rows."""
@@ -66,7 +80,9 @@ class PagedDecoder:
             seen = np.arange(inputs.seq_lens[request])
             blocks = inputs.block_tables[request, seen // self.block_size]
             context = self.slots[blocks * self.block_size + seen % self.block_size]
-            logits[i] = logits_after(context[: inputs.positions[row] + 1], self.vocab_size)
+            slot = -1 if inputs.adapters is None else int(inputs.adapters[request])
+            by = self.adapters[slot].mark if slot >= 0 else 0
+            logits[i] = logits_after(context[: inputs.positions[row] + 1], self.vocab_size, by)
             if inputs.token_ids[row] == self.poison:
                 logits[i, 0] = np.nan
         return logits

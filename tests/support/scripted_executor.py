@@ -22,6 +22,7 @@ from engine_svc.batch import (
     ScheduledChunk,
     TokenLogprobs,
 )
+from tests.support.marked_adapter import MarkedAdapter
 
 Pick = Callable[[Sequence[int], Sequence[int]], int]  # (prompt, output so far) -> next token
 
@@ -55,11 +56,13 @@ class _Request:
 
 
 class ScriptedExecutor:
-    """Samples what `pick` says. `batches` are the plans so far."""
+    """Samples what `pick` says, plus the mark of the request's adapter. `batches` are the plans so
+    far, `adapters` those in slots."""
 
     def __init__(self, pick: Pick = mixed_token, *, block_size: int = 16) -> None:
         self.batches: list[ScheduledBatch] = []
         self.closed = False
+        self.adapters: dict[int, MarkedAdapter] = {}
         self._pick = pick
         self._block_size = block_size
         self._requests: dict[int, _Request] = {}
@@ -90,6 +93,14 @@ class ScriptedExecutor:
     def raise_next(self, error: BaseException) -> None:
         """Makes the next step raise."""
         self._error = error
+
+    def set_adapter(self, slot: int, adapter: MarkedAdapter | None) -> None:
+        """Puts an adapter into a slot, or empties it."""
+        if adapter is None:
+            del self.adapters[slot]
+        else:
+            assert slot not in self.adapters, f"slot {slot} is taken"
+            self.adapters[slot] = adapter
 
     def close(self) -> None:
         """Ends the worker, and a step that waits."""
@@ -165,6 +176,8 @@ class ScriptedExecutor:
     def _sample(self, key: int) -> SampledToken:
         request = self._requests[key]
         token_id = self._pick(request.joined.prompt_token_ids, request.output)
+        if request.joined.adapter_slot >= 0:
+            token_id = (token_id + self.adapters[request.joined.adapter_slot].mark) % 1000
         request.output.append(token_id)
         top_k = request.joined.sampling.logprobs
         return SampledToken(key, token_id, None if top_k is None else logprobs_of(token_id, top_k))
