@@ -20,7 +20,8 @@ PACKAGE_BUDGETS = {
     "engine_svc/scheduling": 1700,  # with the books of what choices wait for
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
-    "engine_svc/worker": 1300,
+    "engine_svc/adapters": 900,  # PEFT's files read and checked; who holds which slot
+    "engine_svc/worker": 1330,
     "engine_svc/parallel": 1000,  # several ranks: how they meet, are told of steps, and end
     "engine_svc/service": 3600,  # everything grpc: submission, streams, health, metrics, traces
     "engine_svc/models": 1400,  # decoder and encoder families, 35 to 110 lines each

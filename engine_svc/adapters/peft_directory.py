@@ -1,0 +1,146 @@
+"""An adapter's directory, as PEFT saves it: adapter_config.json beside adapter_model.safetensors.
+
+Everything is checked before it is used, and nothing in it is run. The version names the content: it
+is the SHA-256 of the configuration's and the weights' digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine_svc.adapters.peft_config import parse_peft_config, read_config_bytes
+from engine_svc.adapters.peft_names import check_targets, pairs_of
+from engine_svc.loader.safetensors_files import CheckpointFiles, SafetensorsSource
+from engine_svc.loader.safetensors_header import read_header
+from engine_svc.models.errors import ModelError
+from kernels.lora import LoraAdapter, LowRank, adapter_elements, check_adapter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kernels.backend import Float32s
+    from kernels.spec import DecoderSpec
+
+WEIGHTS = "adapter_model.safetensors"
+_PICKLE = "adapter_model.bin"
+_HEADER_ROOM = 8 << 20  # bytes
+_MAX_ELEMENT_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """What an adapter has to fit."""
+
+    spec: DecoderSpec
+    family: str
+    names: tuple[str, ...]  # by which an adapter may call it
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAdapter:
+    """An adapter as its files have it."""
+
+    weights: LoraAdapter
+    version: str  # hex
+    rank: int
+    notices: tuple[str, ...]
+
+
+def read_adapter(directory: Path, base: BaseModel, max_rank: int) -> ReadAdapter:
+    """Reads and checks an adapter.
+
+    Raises ModelError, naming the field or tensor, for one that cannot be served or does not fit.
+    """
+    if not directory.is_dir():
+        raise ModelError(f"{directory} is not a directory")
+    raw = read_config_bytes(directory)
+    config = parse_peft_config(raw)
+    check_targets(config.target_modules, base.family)
+    if config.max_rank > max_rank:
+        raise ModelError(
+            f"the adapter's rank {config.max_rank} is above --max-lora-rank {max_rank}"
+        )
+    path = _weights_file(directory)
+    size_limit = _MAX_ELEMENT_BYTES * adapter_elements(base.spec, max_rank) + _HEADER_ROOM
+    before = path.stat()
+    if before.st_size > size_limit:
+        raise ModelError(
+            f"{WEIGHTS} has {before.st_size} bytes; an adapter of rank {max_rank} for this model "
+            f"has less than {size_limit}"
+        )
+    digest = hashlib.sha256(hashlib.sha256(raw).digest() + _digest(path)).hexdigest()
+    entries = read_header(path)
+    pairs = pairs_of(entries, base.family, base.spec.num_layers)
+    files = CheckpointFiles(directory, dict.fromkeys(entries, WEIGHTS), entries)
+    source = SafetensorsSource(files, {name: name for name in entries})
+    matrices = {}
+    for name, pair in pairs.items():
+        a, b = _values(source, pair.a), _values(source, pair.b)
+        rank = config.rank_of(pair.module)
+        if a.shape[0] != rank:
+            raise ModelError(f"{pair.a} has rank {a.shape[0]}, its configuration says {rank}")
+        with np.errstate(over="ignore"):
+            b *= np.float32(config.scale_of(pair.module))
+        _check_finite(b, f"{pair.b} times its scale")
+        matrices[name] = LowRank(a, b)
+    after = path.stat()
+    if (before.st_mtime_ns, before.st_size, before.st_ino) != (
+        after.st_mtime_ns,
+        after.st_size,
+        after.st_ino,
+    ):
+        raise ModelError(f"{WEIGHTS} was changed while it was read")
+    adapter = LoraAdapter(matrices)
+    try:
+        check_adapter(base.spec, adapter)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    return ReadAdapter(
+        adapter, digest, adapter.rank, (*config.notices, *_other_base(config.base_model, base))
+    )
+
+
+def _weights_file(directory: Path) -> Path:
+    path = directory / WEIGHTS
+    if path.is_file():
+        return path
+    if (directory / _PICKLE).exists():
+        raise ModelError(
+            f"{_PICKLE}: pickled weights can run code and are never loaded; save the adapter as "
+            "safetensors"
+        )
+    raise ModelError(f"{directory.name} has no {WEIGHTS}")
+
+
+def _digest(path: Path) -> bytes:
+    """SHA-256 of a file, without holding it in memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _values(source: SafetensorsSource, name: str) -> Float32s:
+    """A matrix as float32, its own copy. Raises ModelError where it is none, or not finite."""
+    with np.errstate(over="ignore"):  # float64 beyond float32 is infinite, and refused as that
+        stored = source.load(name)
+    if len(stored.shape) != 2 or 0 in stored.shape:
+        raise ModelError(f"{name} has the shape {list(stored.shape)}, which is no matrix")
+    values = stored.to_float32()
+    _check_finite(values, name)
+    return values
+
+
+def _check_finite(values: Float32s, what: str) -> None:
+    if not np.isfinite(values).all():
+        raise ModelError(f"{what} has values that are not finite")
+
+
+def _other_base(named: str, base: BaseModel) -> tuple[str, ...]:
+    """A notice where the adapter names a model that the served one does not look like."""
+    last = named.rstrip("/").rpartition("/")[2].lower()
+    if not last or any(last == name.rstrip("/").rpartition("/")[2].lower() for name in base.names):
+        return ()
+    return (f"it was made for {named[:200]}, by its own words",)
