@@ -30,7 +30,7 @@ class LowRank:
     @property
     def rank(self) -> int:
         """Rows of A, columns of B."""
-        return self.a.shape[0]
+        return int(self.a.shape[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels.backend import StepResult
+from kernels.cpu.adapters import CpuAdapter, LowRankArgs, pack_adapter
 from kernels.cpu.library import ISAS, KV_DTYPES, Library
 from kernels.rope_frequencies import inverse_frequencies
 from kernels.spec import Activation
@@ -18,8 +19,9 @@ from kernels.spec import Activation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernels.backend import StepInputs, UInt32s
+    from kernels.backend import PackedAdapter, StepInputs, UInt32s
     from kernels.cpu.weights import CpuWeights, MatrixView
+    from kernels.lora import LoraAdapter
     from kernels.spec import DecoderSpec
 
 _ACTIVATIONS = {Activation.SILU: 0, Activation.GELU_TANH: 1}  # OctavoActivation
@@ -79,8 +81,8 @@ class StepArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("query_start_loc", "seq_lens", "block_tables")),
         *((name, ctypes.c_void_p) for name in ("pick_rows", "temperature", "top_k", "top_p")),
         *((name, ctypes.c_void_p) for name in ("min_p", "draw", "masks", "mask_of")),
-        *((name, ctypes.c_void_p) for name in ("logits_rows", "hidden_rows", "picked")),
-        *((name, ctypes.c_void_p) for name in ("logits", "hidden")),
+        *((name, ctypes.c_void_p) for name in ("logits_rows", "hidden_rows", "adapters")),
+        *((name, ctypes.c_void_p) for name in ("picked", "logits", "hidden")),
         *((name, ctypes.c_int32) for name in ("num_tokens", "num_requests", "max_blocks")),
         *((name, ctypes.c_int32) for name in ("num_picks", "num_logits", "num_masks")),
         ("num_hidden", ctypes.c_int32),
@@ -100,6 +102,7 @@ _MESSAGES: dict[int, Callable[[StepArgs], str]] = {  # OctavoStatus
     11: lambda args: f"wanted row {args.bad_index} is {args.bad_value}: not a row of the step",
     12: lambda _: "allocate_kv comes before the first step",
     13: lambda args: f"mask_of[{args.bad_index}] is {args.bad_value}: there is no such mask",
+    14: lambda args: f"adapters[{args.bad_index}] is {args.bad_value}: the slot is empty",
 }
 
 
@@ -119,6 +122,10 @@ def _declare(handle: ctypes.CDLL) -> None:
     handle.octavo_decoder_destroy.restype = None
     handle.octavo_decoder_set_kv.argtypes = (decoder, ctypes.c_void_p, *3 * (ctypes.c_int32,))
     handle.octavo_decoder_set_kv.restype = None
+    handle.octavo_decoder_set_adapter.argtypes = (
+        *(decoder, ctypes.c_int32),
+        ctypes.POINTER(LowRankArgs),
+    )
     handle.octavo_decoder_step.argtypes = (decoder, ctypes.POINTER(StepArgs))
     handle.octavo_decoder_phase_seconds.argtypes = (decoder, ctypes.POINTER(ctypes.c_double))
     handle.octavo_decoder_phase_seconds.restype = None
@@ -148,6 +155,7 @@ class CpuDecoder:
         self._library = library
         self._kv_dtype = kv_dtype
         self._pool: mmap.mmap | None = None
+        self._adapters: dict[int, CpuAdapter] = {}  # by slot; C++ reads them in place
         ropes = list(dict.fromkeys(layer.rope for layer in spec.layers))
         frequencies = np.concatenate([inverse_frequencies(r, spec.head_dim) for r in ropes])
         scales = np.array([rope.attention_factor for rope in ropes], np.float32)
@@ -227,6 +235,26 @@ class CpuDecoder:
         )
         self._pool = pool
 
+    def pack_adapter(self, adapter: LoraAdapter) -> PackedAdapter:
+        """An adapter in bfloat16, for `set_adapter`.
+
+        Raises ValueError, naming the matrix, for one that does not fit the model or is not finite.
+        """
+        return pack_adapter(self._spec, adapter)
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts an adapter into a slot or empties it. Raises MemoryError, TypeError for another
+        decoder's."""
+        if adapter is not None and not isinstance(adapter, CpuAdapter):
+            raise TypeError(f"{type(adapter).__name__} is no adapter of this decoder")
+        matrices = None if adapter is None else adapter.matrices
+        if self._handle.octavo_decoder_set_adapter(self._decoder, slot, matrices):
+            raise MemoryError(f"no memory for the adapter of slot {slot}")
+        if adapter is None:
+            self._adapters.pop(slot, None)
+        else:
+            self._adapters[slot] = adapter
+
     def _checked_masks(self, masks: UInt32s) -> int:
         """The number of masks. Raises ValueError for masks of another vocabulary."""
         words = -(-self._spec.vocab_size // 32)
@@ -247,7 +275,8 @@ class CpuDecoder:
             *(inputs.token_ids, inputs.positions, inputs.slot_mapping, inputs.query_start_loc),
             *(inputs.seq_lens, inputs.block_tables, picks.rows, picks.temperature, picks.top_k),
             *(picks.top_p, picks.min_p, picks.draw, picks.masks, picks.mask_of),
-            *(inputs.logits_rows, inputs.hidden_rows, token_ids, logits, hidden),
+            *(inputs.logits_rows, inputs.hidden_rows, inputs.adapters),
+            *(token_ids, logits, hidden),
         )
         args = StepArgs(
             *(None if array is None else array.ctypes.data for array in arrays),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE_NAME = "liboctavo_cpu.so"
-ABI_VERSION = 3  # OCTAVO_ABI_VERSION in src/abi.h
+ABI_VERSION = 4  # OCTAVO_ABI_VERSION in src/abi.h
 ISAS = ("portable", "avx2", "avx512", "avx512bf16")  # OctavoIsa, slowest first
 KV_DTYPES = {"bfloat16": 1, "int8": 2}  # OctavoDtype, of the KV cache
 

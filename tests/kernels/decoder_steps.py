@@ -12,7 +12,7 @@ from tests.support.picks import picks_of
 from tests.support.stored_tensors import stored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernels.backend import Decoder, PickInputs
     from kernels.coded import CodedTensor
@@ -59,11 +59,15 @@ def random_weights(spec: DecoderSpec, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 class Run:
-    """A decoder with a cache, and blocks for requests in a scattered order."""
+    """A decoder with a cache, and blocks for requests in a scattered order.
 
-    def __init__(self, decoder: Decoder) -> None:
+    `adapters` has the slots of requests that have an adapter, or -1.
+    """
+
+    def __init__(self, decoder: Decoder, adapters: Mapping[str, int] | None = None) -> None:
         decoder.allocate_kv(NUM_BLOCKS, BLOCK_SIZE)
         self._decoder = decoder
+        self._adapters = adapters or {}
         order = torch.randperm(NUM_BLOCKS - 1, generator=torch.Generator().manual_seed(1))
         self._free = (order + 1).tolist()
         self._tables: dict[str, list[int]] = {}
@@ -101,6 +105,7 @@ class Run:
             starts.append(len(ids))
         names = [name for name, _ in chunks]
         widest = max(len(self._tables[name]) for name in names)
+        slots_of = [self._adapters.get(name, -1) for name in names]
         tables = [self._tables[name] + [0] * (widest - len(self._tables[name])) for name in names]
         return StepInputs(
             token_ids=_int32(ids),
@@ -111,6 +116,7 @@ class Run:
             block_tables=_int32(tables),
             picks=picks_of() if picks is None else picks,
             logits_rows=_int32(list(logits_rows)),
+            adapters=_int32(slots_of) if any(slot >= 0 for slot in slots_of) else None,
         )
 
 

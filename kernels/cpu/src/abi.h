@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define OCTAVO_ABI_VERSION 3
+#define OCTAVO_ABI_VERSION 4
 #define OCTAVO_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -37,6 +37,7 @@ enum OctavoStatus {
   OCTAVO_BAD_ROW = 11,       // index: pick, or number of picks + logits row; value: the row
   OCTAVO_NO_KV = 12,         // the decoder has no KV pool yet
   OCTAVO_BAD_MASK = 13,      // index: pick; value: the mask
+  OCTAVO_BAD_ADAPTER = 14,   // index: request; value: a slot that is empty
 };
 
 // How a file stores the rows of a weight; the names are GGUF's.
@@ -171,6 +172,17 @@ struct OctavoDecoderConfig {
   float embedding_scale;
 };
 
+enum { OCTAVO_ADAPTER_MATRICES = 4, OCTAVO_ADAPTER_PARTS = 3 };
+
+// What an adapter adds to one matrix, laid out as low_rank.h says.
+struct OctavoLowRank {
+  const void* a;
+  struct {
+    const void* b;
+    int32_t rank;                 // 0: none
+  } parts[OCTAVO_ADAPTER_PARTS];  // q, k and v; gate and up; otherwise the first alone
+};
+
 // kernels/backend.py describes the arrays; `picked`, `logits` and `hidden` are written.
 struct OctavoStep {
   const int32_t* token_ids;
@@ -189,6 +201,7 @@ struct OctavoStep {
   const int32_t* mask_of;  // null where no row has a mask
   const int32_t* logits_rows;
   const int32_t* hidden_rows;
+  const int32_t* adapters;  // null where no request has one
   int32_t* picked;
   float* logits;  // [num_logits, vocab_size]
   float* hidden;  // [num_hidden, hidden_size]
@@ -293,6 +306,10 @@ OCTAVO_EXPORT void octavo_decoder_destroy(struct OctavoDecoder* decoder);
 // caller's, as the weights.
 OCTAVO_EXPORT void octavo_decoder_set_kv(struct OctavoDecoder* decoder, void* base,
                                          int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
+// An adapter for a slot: [num_layers][OCTAVO_ADAPTER_MATRICES], qkv, o, gate_up and down of each
+// layer, or null for none. What it points at is the caller's, as the weights. OK or OUT_OF_MEMORY.
+OCTAVO_EXPORT int octavo_decoder_set_adapter(struct OctavoDecoder* decoder, int32_t slot,
+                                             const struct OctavoLowRank* matrices);
 OCTAVO_EXPORT int octavo_decoder_step(struct OctavoDecoder* decoder, struct OctavoStep* step);
 // Wall time of all steps so far, [OCTAVO_NUM_PHASES] seconds.
 OCTAVO_EXPORT void octavo_decoder_phase_seconds(const struct OctavoDecoder* decoder,

@@ -22,7 +22,7 @@ PackedMatrix view(const OctavoMatrix& matrix) {
 }  // namespace
 
 Decoder::Decoder(const OctavoDecoderConfig& config)
-    : config_(config), head_(view(config.head)), embed_(view(config.embed)),
+    : config_(config), head_{view(config.head)}, embed_{view(config.embed)},
       frequencies_(config.frequencies,
                    config.frequencies + config.num_ropes * (config.head_dim / 2)),
       rope_scales_(config.rope_scales, config.rope_scales + config.num_ropes),
@@ -37,12 +37,20 @@ Decoder::Decoder(const OctavoDecoderConfig& config)
       padded_vocab_(round_up(config.vocab_size, kBlockRows)) {
   for (int32_t i = 0; i < config.num_layers; i++) {
     const OctavoLayer& layer = config.layers[i];
-    layers_.push_back({view(layer.qkv), view(layer.o), view(layer.gate_up), view(layer.down),
+    const int64_t place = int64_t{i} * OCTAVO_ADAPTER_MATRICES;
+    layers_.push_back({{view(layer.qkv), place + kQkv},
+                       {view(layer.o), place + kO},
+                       {view(layer.gate_up), place + kGateUp},
+                       {view(layer.down), place + kDown},
                        padded(layer.attn_norm, config.hidden_size),
-                       padded(layer.q_norm, config.head_dim), padded(layer.k_norm, config.head_dim),
+                       padded(layer.q_norm, config.head_dim),
+                       padded(layer.k_norm, config.head_dim),
                        padded(layer.post_attn_norm, config.hidden_size),
                        padded(layer.mlp_norm, config.hidden_size),
-                       padded(layer.post_mlp_norm, config.hidden_size), layer.rope, layer.window});
+                       padded(layer.post_mlp_norm, config.hidden_size),
+                       layer.rope,
+                       layer.window,
+                       i});
   }
   final_norm_ = padded(config.final_norm, config.hidden_size);
   for (int i = 0; i < config.num_threads; i++)
@@ -67,6 +75,14 @@ void Decoder::set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t
   max_slots_ = int64_t{num_blocks} * block_size;
 }
 
+void Decoder::set_adapter(int32_t slot, const OctavoLowRank* matrices) {
+  std::vector<LowRank> adapter;
+  const int64_t count = matrices != nullptr ? config_.num_layers * OCTAVO_ADAPTER_MATRICES : 0;
+  for (int64_t i = 0; i < count; i++) adapter.emplace_back(matrices[i]);
+  if (adapters_.size() <= static_cast<size_t>(slot)) adapters_.resize(slot + 1);
+  adapters_[slot] = std::move(adapter);
+}
+
 int Decoder::step(OctavoStep& step) {
   const int status = check(step);
   if (status != OCTAVO_OK || step.num_tokens == 0) return status;
@@ -76,9 +92,9 @@ int Decoder::step(OctavoStep& step) {
   embed(step);
   fill_rope_tables(step);
   lap(OCTAVO_PHASE_EMBED);
-  for (int32_t i = 0; i < config_.num_layers; i++) {
-    attend_layer(i, step);
-    feed_forward(layers_[i]);
+  for (const Layer& layer : layers_) {
+    attend_layer(layer, step);
+    feed_forward(layer);
   }
   select(step);
   step.cpu_seconds = thread_cpu_seconds() + pool_.workers_cpu_seconds() - start;
@@ -115,6 +131,11 @@ int Decoder::check(OctavoStep& step) const {
   for (int64_t i = 0; i < step.num_hidden; i++)
     if (step.hidden_rows[i] < 0 || step.hidden_rows[i] >= step.num_tokens)
       return fail(OCTAVO_BAD_ROW, i, step.hidden_rows[i]);
+  for (int64_t i = 0; step.adapters != nullptr && i < step.num_requests; i++) {
+    const int64_t slot = step.adapters[i];
+    if (slot >= 0 && (slot >= static_cast<int64_t>(adapters_.size()) || adapters_[slot].empty()))
+      return fail(OCTAVO_BAD_ADAPTER, i, slot);
+  }
   OctavoStatus status = OCTAVO_OK;
   for (size_t i = 0; i < layers_.size() && status == OCTAVO_OK; i++) {
     // Layers differ in their windows only, and few kinds there are.
@@ -140,6 +161,46 @@ void Decoder::reserve(const OctavoStep& step) {
   scales_.reserve(num_rows_ * widest / kSumCols);
   sums_.reserve(num_rows_ * widest / kSumCols);
   tiles_.reserve(pool_.num_threads() * num_rows_ * 2 * kBlockRows);
+  row_adapters_.clear();
+  if (step.adapters == nullptr) return;
+  row_adapters_.assign(num_rows_, nullptr);
+  most_ranks_ = 0;
+  for (int32_t i = 0; i < step.num_requests; i++) {
+    if (step.adapters[i] < 0) continue;
+    const std::vector<LowRank>& adapter = adapters_[step.adapters[i]];
+    std::fill(row_adapters_.begin() + step.query_start_loc[i],
+              row_adapters_.begin() + step.query_start_loc[i + 1], adapter.data());
+    for (const LowRank& matrix : adapter) most_ranks_ = std::max<int64_t>(most_ranks_, matrix.rank);
+  }
+  shrunk_.reserve(num_rows_ * most_ranks_);
+}
+
+const LowRank* Decoder::low_rank(const DecoderMatrix& w, int64_t row) const {
+  if (w.place < 0 || row_adapters_.empty() || row_adapters_[row] == nullptr) return nullptr;
+  const LowRank* adapter = row_adapters_[row] + w.place;
+  return adapter->rank > 0 ? adapter : nullptr;
+}
+
+void Decoder::expand(const DecoderMatrix& w, int64_t block, int64_t first_row, int64_t num_rows,
+                     float* out, int64_t stride) const {
+  if (row_adapters_.empty()) return;
+  int part = 0;
+  int64_t index = block;  // of the block within its part
+  const int64_t k_block = k_offset_ / kBlockRows, v_block = v_offset_ / kBlockRows;
+  if (w.place % OCTAVO_ADAPTER_MATRICES == kGateUp) {
+    part = static_cast<int>(block % 2);
+    index = block / 2;
+  } else if (w.place % OCTAVO_ADAPTER_MATRICES == kQkv && block >= k_block) {
+    part = block < v_block ? 1 : 2;
+    index = block - (part == 1 ? k_block : v_block);
+  }
+  for (int64_t m = 0; m < num_rows; m++) {
+    const LowRank* adapter = low_rank(w, first_row + m);
+    if (adapter == nullptr || adapter->ranks[part] == 0) continue;
+    const int64_t rank = adapter->ranks[part];
+    row_.expand(shrunk_ + (first_row + m) * most_ranks_ + adapter->first[part],
+                adapter->b[part] + index * rank * kBlockRows, rank, out + m * stride);
+  }
 }
 
 void Decoder::embed(const OctavoStep& step) {
@@ -173,7 +234,7 @@ void Decoder::fill_rope_tables(const OctavoStep& step) {
   });
 }
 
-void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, const float* norm,
+void Decoder::prepare(const DecoderMatrix& w, const float* x, int64_t stride, const float* norm,
                       int64_t length, int64_t num_rows) {
   const int64_t cols = w.cols, group = w.group > 0 ? w.group : cols;
   for_rows(num_rows, [&](int64_t row) {
@@ -182,6 +243,8 @@ void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, con
       row_.rms_norm(from, norm, config_.norm_eps, length, cols, turned_ + row * cols);
       from = turned_ + row * cols;
     }
+    if (const LowRank* adapter = low_rank(w, row))
+      row_.shrink(from, adapter->a, cols, adapter->rank, shrunk_ + row * most_ranks_);
     if (w.format == kFormatInt8) {
       row_.rotate(from, cols, turned_ + row * cols);
       from = turned_ + row * cols;
@@ -196,15 +259,16 @@ void Decoder::prepare(const PackedMatrix& w, const float* x, int64_t stride, con
   lap(OCTAVO_PHASE_PREPARE);
 }
 
-void Decoder::multiply(const PackedMatrix& w, float* out, int64_t stride, bool add) {
+void Decoder::multiply(const DecoderMatrix& w, float* out, int64_t stride, bool add) {
   for_blocks(w.num_blocks, num_rows_, [&](int64_t block, int64_t first_row, int64_t num_rows, int) {
-    matrix_.multiply(w, block, rows_, first_row, num_rows,
-                     out + first_row * stride + block * kBlockRows, stride, add);
+    float* tile = out + first_row * stride + block * kBlockRows;
+    matrix_.multiply(w, block, rows_, first_row, num_rows, tile, stride, add);
+    expand(w, block, first_row, num_rows, tile, stride);
   });
 }
 
 // x += rows_ · w, normed before it is added where the model has such a norm.
-void Decoder::add_product(const PackedMatrix& w, const float* post_norm) {
+void Decoder::add_product(const DecoderMatrix& w, const float* post_norm) {
   if (post_norm == nullptr) return multiply(w, x_.data(), hidden_, true);
   multiply(w, added_.data(), hidden_, false);
   for_rows(num_rows_, [&](int64_t row) {
@@ -249,8 +313,7 @@ void Decoder::turn_heads(float* heads, int32_t num_heads, const float* norm, con
   }
 }
 
-void Decoder::attend_layer(int32_t index, const OctavoStep& step) {
-  const Layer& layer = layers_[index];
+void Decoder::attend_layer(const Layer& layer, const OctavoStep& step) {
   prepare(layer.qkv, x_.data(), hidden_, layer.attn_norm, config_.hidden_size, num_rows_);
   multiply(layer.qkv, qkv_.data(), qkv_width_, false);
   lap(OCTAVO_PHASE_QKV);
@@ -259,10 +322,10 @@ void Decoder::attend_layer(int32_t index, const OctavoStep& step) {
     const float* cos = ropes_ + (row * config_.num_ropes + layer.rope) * config_.head_dim;
     turn_heads(q, config_.num_heads, layer.q_norm, cos);
     turn_heads(q + k_offset_, config_.num_kv_heads, layer.k_norm, cos);
-    write_kv(caches_[index], step.slot_mapping[row], q + k_offset_, q + v_offset_);
+    write_kv(caches_[layer.index], step.slot_mapping[row], q + k_offset_, q + v_offset_);
   });
   lap(OCTAVO_PHASE_ROPE);
-  attend(pool_, attention_args(index, step), attention_workspace_);
+  attend(pool_, attention_args(layer.index, step), attention_workspace_);
   lap(OCTAVO_PHASE_ATTENTION);
   prepare(layer.o, attended_.data(), attended_width_, nullptr, 0, num_rows_);
   add_product(layer.o, layer.post_attn_norm);
@@ -275,9 +338,12 @@ void Decoder::feed_forward(const Layer& layer) {
   for_blocks(layer.gate_up.num_blocks / 2, num_rows_,
              [&](int64_t pair, int64_t first_row, int64_t num_rows, int thread) {
                float* tile = tiles_ + thread * num_rows_ * 2 * kBlockRows;
-               for (int side = 0; side < 2; side++)
-                 matrix_.multiply(layer.gate_up, 2 * pair + side, rows_, first_row, num_rows,
-                                  tile + side * kBlockRows, 2 * kBlockRows, false);
+               for (int side = 0; side < 2; side++) {
+                 float* out = tile + side * kBlockRows;
+                 matrix_.multiply(layer.gate_up, 2 * pair + side, rows_, first_row, num_rows, out,
+                                  2 * kBlockRows, false);
+                 expand(layer.gate_up, 2 * pair + side, first_row, num_rows, out, 2 * kBlockRows);
+               }
                for (int64_t m = 0; m < num_rows; m++)
                  act(tile + m * 2 * kBlockRows, tile + m * 2 * kBlockRows + kBlockRows,
                      gated_ + (first_row + m) * inner_ + pair * kBlockRows);

@@ -17,6 +17,7 @@
 #include "abi.h"
 #include "aligned.h"
 #include "attention.h"
+#include "low_rank.h"
 #include "matrix.h"
 #include "rows.h"
 #include "sampling.h"
@@ -31,8 +32,14 @@ constexpr int64_t kRowsPerItem = 4;
 constexpr int64_t kItemsPerThread = 4;
 constexpr int64_t kRowUnit = 12;  // rows of a kernel's tile
 
+// A matrix with its place among those of an adapter (OctavoLowRank); -1: adapters do not change it.
+struct DecoderMatrix : PackedMatrix {
+  int64_t place = -1;
+};
+enum AdaptedMatrix { kQkv = 0, kO = 1, kGateUp = 2, kDown = 3 };  // place % OCTAVO_ADAPTER_MATRICES
+
 struct Layer {
-  PackedMatrix qkv, o, gate_up, down;
+  DecoderMatrix qkv, o, gate_up, down;
   const float* attn_norm;
   const float* q_norm;  // [head_dim], or null
   const float* k_norm;
@@ -41,6 +48,7 @@ struct Layer {
   const float* post_mlp_norm;
   int32_t rope;    // which of the step's tables
   int32_t window;  // 0: none
+  int32_t index;
 };
 
 class Decoder {
@@ -48,6 +56,9 @@ public:
   explicit Decoder(const OctavoDecoderConfig& config);
 
   void set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t kv_dtype);
+
+  // Throws std::bad_alloc; then the slot is as it was.
+  void set_adapter(int32_t slot, const OctavoLowRank* matrices);
 
   // Returns an OctavoStatus. Nothing is computed, and no KV written, if the step is refused.
   int step(OctavoStep& step);
@@ -59,7 +70,7 @@ private:
   void reserve(const OctavoStep& step);
   void embed(const OctavoStep& step);
   void fill_rope_tables(const OctavoStep& step);
-  void attend_layer(int32_t index, const OctavoStep& step);
+  void attend_layer(const Layer& layer, const OctavoStep& step);
   void feed_forward(const Layer& layer);
   void give_hidden(const OctavoStep& step);
   void select(OctavoStep& step);
@@ -72,10 +83,15 @@ private:
   AttentionArgs attention_args(int32_t layer, const OctavoStep& step) const;
   void turn_heads(float* heads, int32_t num_heads, const float* norm, const float* cos);
   // Fills rows_ with `num_rows` rows of x, normed if there is a norm, in the form that `w` takes.
-  void prepare(const PackedMatrix& w, const float* x, int64_t stride, const float* norm,
+  void prepare(const DecoderMatrix& w, const float* x, int64_t stride, const float* norm,
                int64_t length, int64_t num_rows);
-  void multiply(const PackedMatrix& w, float* out, int64_t stride, bool add);
-  void add_product(const PackedMatrix& w, const float* post_norm);
+  void multiply(const DecoderMatrix& w, float* out, int64_t stride, bool add);
+  void add_product(const DecoderMatrix& w, const float* post_norm);
+  // A row's adapter of a matrix, or null.
+  const LowRank* low_rank(const DecoderMatrix& w, int64_t row) const;
+  // Adds to a block's outputs, [num_rows, stride], what the rows' adapters add.
+  void expand(const DecoderMatrix& w, int64_t block, int64_t first_row, int64_t num_rows,
+              float* out, int64_t stride) const;
   // Calls work(block, first_row, num_rows, thread), cut so that all threads have something to do.
   template <class Work>
   void for_blocks(int64_t num_blocks, int64_t num_rows, const Work& work);
@@ -84,7 +100,7 @@ private:
 
   OctavoDecoderConfig config_;
   std::vector<Layer> layers_;
-  PackedMatrix head_, embed_;
+  DecoderMatrix head_, embed_;
   std::vector<AlignedArray<float>> norms_;
   std::vector<float> frequencies_;  // [num_ropes, head_dim / 2]
   std::vector<float> rope_scales_;
@@ -96,6 +112,7 @@ private:
   AttentionWorkspace attention_workspace_;
   std::vector<std::unique_ptr<SamplingScratch>> sampling_scratch_;  // by thread
   std::vector<KvCache> caches_;                                     // by layer
+  std::vector<std::vector<LowRank>> adapters_;  // by slot: [num_layers, matrices], or none
   int64_t max_slots_ = 0;
   double phase_seconds_[OCTAVO_NUM_PHASES] = {};
   std::chrono::steady_clock::time_point lap_start_;
@@ -111,8 +128,11 @@ private:
   AlignedArray<float> scales_;
   AlignedArray<int32_t> sums_;
   Rows rows_{};
-  AlignedArray<float> tiles_;       // [num_threads, num_rows_, 2, kBlockRows]
-  AlignedArray<float> selected_;    // rows of x whose logits are wanted
+  std::vector<const LowRank*> row_adapters_;  // each row's adapter, or null; empty where none has
+  AlignedArray<float> shrunk_;                // [num_rows_, most_ranks_]
+  int64_t most_ranks_ = 0;                    // of all parts of any matrix of the step's adapters
+  AlignedArray<float> tiles_;                 // [num_threads, num_rows_, 2, kBlockRows]
+  AlignedArray<float> selected_;              // rows of x whose logits are wanted
   AlignedArray<float> drawn_;       // logits of rows that are drawn from, [.., padded vocabulary]
   std::vector<RowMax> largest_;     // [num_threads, rows of selected_]
   std::vector<int64_t> drawn_row_;  // of drawn_, by row of selected_; -1 for others

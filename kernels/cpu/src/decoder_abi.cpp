@@ -26,6 +26,16 @@ extern "C" void octavo_decoder_set_kv(OctavoDecoder* decoder, void* base, int32_
   decoder->decoder.set_kv(base, num_blocks, block_size, kv_dtype);
 }
 
+extern "C" int octavo_decoder_set_adapter(OctavoDecoder* decoder, int32_t slot,
+                                          const OctavoLowRank* matrices) {
+  try {
+    decoder->decoder.set_adapter(slot, matrices);
+    return OCTAVO_OK;
+  } catch (const std::bad_alloc&) {
+    return OCTAVO_OUT_OF_MEMORY;
+  }
+}
+
 extern "C" int octavo_decoder_step(OctavoDecoder* decoder, OctavoStep* step) {
   try {
     return decoder->decoder.step(*step);

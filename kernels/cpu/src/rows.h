@@ -32,6 +32,11 @@ struct RowKernels {
   void (*rope)(float* x, const float* cos, const float* sin, int64_t half);
   // x += y, over `padded` floats.
   void (*add)(float* x, const float* y, int64_t padded);
+  // out[j] = Σ x[k] · a[j, k] for j in [0, rank); a: [rank, padded] (low_rank.h).
+  void (*shrink)(const float* x, const BFloat16* a, int64_t padded, int64_t rank, float* out);
+  // out[n] += Σ t[j] · b[j, n], summed over j first, for n in [0, kBlockRows); b: [rank,
+  // kBlockRows].
+  void (*expand)(const float* t, const BFloat16* b, int64_t rank, float* out);
 };
 
 extern const RowKernels kPortableRows;

@@ -138,10 +138,43 @@ static void add(float* x, const float* y, int64_t padded) {
   for (int64_t i = 0; i < padded; i++) x[i] += y[i];
 }
 
+// `kRanks` rows of `a` at once: x is loaded once for them, and their sums are independent.
+template <class V, int kRanks>
+static inline void shrink_some(const float* x, const BFloat16* a, int64_t padded, float* out) {
+  typename V::F sum[kRanks];
+  for (int j = 0; j < kRanks; j++) sum[j] = V::set1(0.0f);
+  for (int64_t k = 0; k < padded; k += V::kLanes) {
+    const auto value = V::load(x + k);
+    for (int j = 0; j < kRanks; j++) sum[j] = V::fma(value, V::load(a + j * padded + k), sum[j]);
+  }
+  for (int j = 0; j < kRanks; j++) out[j] = reduce_add<V>(sum[j]);
+}
+
+template <class V>
+static void shrink(const float* x, const BFloat16* a, int64_t padded, int64_t rank, float* out) {
+  int64_t j = 0;
+  for (; j + 8 <= rank; j += 8) shrink_some<V, 8>(x, a + j * padded, padded, out + j);
+  for (; j < rank; j++) shrink_some<V, 1>(x, a + j * padded, padded, out + j);
+}
+
+template <class V>
+static void expand(const float* t, const BFloat16* b, int64_t rank, float* out) {
+  constexpr int kCount = kBlockRows / V::kLanes;
+  typename V::F sum[kCount];
+  for (int i = 0; i < kCount; i++) sum[i] = V::set1(0.0f);
+  for (int64_t j = 0; j < rank; j++) {
+    const auto factor = V::set1(t[j]);
+    for (int i = 0; i < kCount; i++)
+      sum[i] = V::fma(factor, V::load(b + j * kBlockRows + i * V::kLanes), sum[i]);
+  }
+  for (int i = 0; i < kCount; i++)
+    V::store(out + i * V::kLanes, V::add(V::load(out + i * V::kLanes), sum[i]));
+}
+
 template <class V>
 constexpr RowKernels row_kernels_of() {
-  return {rms_norm<V>,      rotate<V>,  to_bfloat16, quantize<V>, silu_mul<V>,
-          gelu_tanh_mul<V>, softcap<V>, rope<V>,     add};
+  return {rms_norm<V>, rotate<V>, to_bfloat16, quantize<V>, silu_mul<V>, gelu_tanh_mul<V>,
+          softcap<V>,  rope<V>,   add,         shrink<V>,   expand<V>};
 }
 
 }  // namespace octavo
