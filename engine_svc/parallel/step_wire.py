@@ -1,7 +1,8 @@
 """A step as numbers, from rank 0 to the others: no code can be in it.
 
-    head    [ kind | num_tokens | num_requests | max_blocks | num_rows | … ]    HEAD int32s
-    body    [ token_ids | positions | slot_mapping | query_start_loc | seq_lens | tables | rows ]
+    head    [ kind | num_tokens | num_requests | max_blocks | num_picks | num_logits | … ]
+    body    [ token_ids | positions | slot_mapping | query_start_loc | seq_lens | tables
+              | rows to pick from | rows whose logits are wanted ]
 
 What of the body fits travels behind the head's own fields, in one message of HEAD int32s; a second
 one of exactly the rest follows where there is a rest. A step of decodes is one message.
@@ -20,14 +21,13 @@ if TYPE_CHECKING:
 
 HEAD = 2048  # int32s
 STEP, STOP = 1, 2  # kinds
-_FIELDS = 5
+_FIELDS = 6
 
 
 def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
     """A step's head and the rest of its body, which may be empty.
 
-    Rows that a token is picked from and rows whose logits are wanted are one to those who only give
-    their part of the logits.
+    How tokens are picked is not in it: who only gives a part of the logits need not know.
     """
     body = np.concatenate(
         (
@@ -41,9 +41,9 @@ def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
             inputs.logits_rows,
         )
     )
-    num_rows = len(inputs.picks.rows) + len(inputs.logits_rows)
+    num_rows = len(inputs.picks.rows), len(inputs.logits_rows)
     head = np.zeros(HEAD, dtype=np.int32)
-    head[:_FIELDS] = STEP, len(inputs.token_ids), *inputs.block_tables.shape, num_rows
+    head[:_FIELDS] = STEP, len(inputs.token_ids), *inputs.block_tables.shape, *num_rows
     here = body[: HEAD - _FIELDS]
     head[_FIELDS : _FIELDS + len(here)] = here
     return head, body[len(here) :]
@@ -65,14 +65,14 @@ def rest_length(head: Int32s) -> int:
 
 
 def decode(head: Int32s, rest: Int32s) -> StepInputs:
-    """The step for a rank that picks nothing: all wanted rows are `logits_rows`."""
+    """The step for a rank that picks nothing, and knows only from which rows rank 0 does."""
     max_blocks = int(head[3])
     body = np.concatenate((head[_FIELDS:], rest)) if len(rest) else head[_FIELDS:]
     arrays, start = [], 0
     for length in _lengths(head):
         arrays.append(body[start : start + length])
         start += length
-    token_ids, positions, slot_mapping, starts, seq_lens, tables, rows = arrays
+    token_ids, positions, slot_mapping, starts, seq_lens, tables, picked, rows = arrays
     return StepInputs(
         token_ids=token_ids,
         positions=positions,
@@ -80,24 +80,20 @@ def decode(head: Int32s, rest: Int32s) -> StepInputs:
         query_start_loc=starts,
         seq_lens=seq_lens,
         block_tables=tables.reshape(-1, max_blocks),
-        picks=_NO_PICKS,
+        picks=_picks_from(picked),
         logits_rows=rows,
     )
 
 
 def _lengths(head: Int32s) -> tuple[int, ...]:
     """The lengths of the body's arrays, in order."""
-    _, num_tokens, num_requests, max_blocks, num_rows = head[:_FIELDS].tolist()
+    _, num_tokens, num_requests, max_blocks, *num_rows = head[:_FIELDS].tolist()
     tables = num_requests * max_blocks
-    return num_tokens, num_tokens, num_tokens, num_requests + 1, num_requests, tables, num_rows
+    return num_tokens, num_tokens, num_tokens, num_requests + 1, num_requests, tables, *num_rows
 
 
-_NONE = np.empty(0, dtype=np.int32)
-_NO_PICKS = PickInputs(
-    rows=_NONE,
-    temperature=np.empty(0),
-    top_k=_NONE,
-    top_p=np.empty(0),
-    min_p=np.empty(0),
-    draw=np.empty(0),
-)
+def _picks_from(rows: Int32s) -> PickInputs:
+    zeros, none = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int32)
+    return PickInputs(
+        rows=rows, temperature=zeros, top_k=none, top_p=zeros, min_p=zeros, draw=zeros
+    )

@@ -9,13 +9,16 @@ import torch
 
 from kernels.backend import MemoryNeeds
 from kernels.coded import keeps_codes
+from kernels.collectives import Single
 from kernels.gpu.decoder import LOGIT_ROWS, SHARING_REQUESTS, GpuDecoder
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, coded_linear
 from kernels.reference.weights import load_weights
+from kernels.sharding import Shard, ShardedWeights
 
 if TYPE_CHECKING:
     from kernels.backend import OnProgress, Precision, WeightSource
+    from kernels.collectives import Collectives
     from kernels.spec import DecoderSpec
 
 _FLOAT32_BYTES = 4
@@ -32,12 +35,22 @@ class GpuBackend:
     name = "cuda"
 
     def __init__(
-        self, device: torch.device, *, max_num_batched_tokens: int, max_num_seqs: int
+        self,
+        device: torch.device,
+        *,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        collectives: Collectives | None = None,
     ) -> None:
-        """`device` is a CUDA device, or the CPU where Triton interprets kernels."""
+        """`device` is a CUDA device, or the CPU where Triton interprets kernels.
+
+        With `collectives` of several ranks, decoders are this rank's part of a model; the two
+        numbers, which shape graphs and steps, are then the same on all ranks.
+        """
         self._device = device
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_num_seqs = max_num_seqs
+        self._collectives = collectives or Single()
 
     @property
     def description(self) -> str:
@@ -60,6 +73,8 @@ class GpuBackend:
     ) -> MemoryNeeds:
         """What `load` with the same arguments will take on the device. Raises ValueError alike."""
         dtype, kv_dtype = _checked(precision)
+        ranks, vocab_size = self._collectives.size, spec.vocab_size
+        spec, source = self._own(spec, source)
         rope_kinds = len({layer.rope for layer in spec.layers})
         tables = rope_kinds * spec.max_position * spec.head_dim * dtype.itemsize
         kv_elements = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * block_size
@@ -67,9 +82,10 @@ class GpuBackend:
         shared = min(SHARING_REQUESTS, max_num_seqs) * spec.num_heads
         shared *= -(-spec.max_position // split) * (spec.head_dim + 2) * _FLOAT32_BYTES
         rows = max(max_num_batched_tokens, max_num_seqs)
+        step = _step_peak(spec, dtype, rows) + _shared_peak(spec, dtype, rows, ranks, vocab_size)
         return MemoryNeeds(
             weights=_weight_bytes(spec, source, dtype) + tables,
-            activations=int((_step_peak(spec, dtype, rows) + shared) * _GRAPH_SHARE),
+            activations=int((step + shared) * _GRAPH_SHARE),
             kv_per_block=kv_elements * kv_dtype.itemsize,
         )
 
@@ -88,6 +104,8 @@ class GpuBackend:
         its shape or a value is wrong.
         """
         dtype, kv_dtype = _checked(precision)
+        vocabulary = self._shard(spec).vocabulary
+        spec, source = self._own(spec, source)
         weights = load_weights(
             spec,
             source,
@@ -105,7 +123,19 @@ class GpuBackend:
             max_num_batched_tokens=self._max_num_batched_tokens,
             max_num_seqs=self._max_num_seqs,
             kv_dtype=kv_dtype,
+            vocabulary=vocabulary,
+            collectives=self._collectives,
         )
+
+    def _shard(self, spec: DecoderSpec) -> Shard:
+        return Shard(spec, self._collectives.rank, self._collectives.size)
+
+    def _own(self, spec: DecoderSpec, source: WeightSource) -> tuple[DecoderSpec, WeightSource]:
+        """This rank's part of a model."""
+        if self._collectives.size == 1:
+            return spec, source
+        shard = self._shard(spec)
+        return shard.spec, ShardedWeights(source, shard)
 
 
 def _checked(precision: Precision) -> tuple[torch.dtype, torch.dtype]:
@@ -148,3 +178,15 @@ def _step_peak(spec: DecoderSpec, dtype: torch.dtype, rows: int) -> int:
     per_row = (2 * hidden + max(attention, mlp)) * dtype.itemsize  # the stream and its norm
     logits = 2 * min(rows, LOGIT_ROWS) * spec.vocab_size * _FLOAT32_BYTES
     return rows * per_row + logits
+
+
+def _shared_peak(
+    spec: DecoderSpec, dtype: torch.dtype, rows: int, ranks: int, vocab_size: int
+) -> int:
+    """Bytes beside those of a rank alone: what it has of others, rows of a sum and logits."""
+    if ranks == 1:
+        return 0
+    summed = rows * spec.hidden_size * (ranks * dtype.itemsize + _FLOAT32_BYTES)
+    # The parts, padded to the largest, and what they make.
+    gathered = min(rows, LOGIT_ROWS) * (ranks * spec.vocab_size + vocab_size) * _FLOAT32_BYTES
+    return summed + gathered

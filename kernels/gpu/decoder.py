@@ -6,6 +6,10 @@
 
 A step that only decodes replays a captured graph of its layers (`kernels.gpu.graphs`); others
 launch kernel by kernel. The bits are the same: no kernel's result for a row depends on the batch.
+
+Of several ranks each has some of the heads, neurons and tokens (`kernels.sharding`). All have all
+rows of x: what o, down and the embedding give is summed over the ranks, in graphs too, and rank 0
+gathers logits and picks. Each makes the calls of all others in their order, step by step.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ from kernels.reference.embedding import embedding
 from kernels.reference.rope import RopeTable, rope_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernels.backend import Float32s, Int32s, PickInputs, StepInputs
+    from kernels.collectives import Collectives
     from kernels.gpu.step_buffers import DeviceBatch
     from kernels.reference.weights import DecoderWeights, LayerWeights
     from kernels.spec import DecoderSpec, LayerSpec
@@ -54,8 +61,13 @@ class GpuDecoder:
         max_num_batched_tokens: int,
         max_num_seqs: int,
         kv_dtype: torch.dtype,
+        vocabulary: Sequence[range],
+        collectives: Collectives,
     ) -> None:
+        """`spec` and `weights` are this rank's; `vocabulary` has the token ids of every rank."""
         self._spec = spec
+        self._vocabulary = vocabulary
+        self._collectives = collectives
         self._weights = weights
         self._device = device
         self._kv_dtype = kv_dtype
@@ -131,7 +143,7 @@ class GpuDecoder:
     def _layers(self, batch: DeviceBatch) -> torch.Tensor:
         """Normed hidden rows [num_rows, hidden], as the head takes them."""
         spec, weights, inner = self._spec, self._weights, self._spec.intermediate_size
-        x = embedding(batch.token_ids, weights.embed, spec.embedding_scale)
+        x = self._embed(batch.token_ids)
         h = rms_norm(x, weights.layers[0].attn_norm, spec.norm_eps)
         norms = [layer.attn_norm for layer in weights.layers[1:]] + [weights.final_norm]
         for layer, held, cache, next_norm in zip(
@@ -141,9 +153,20 @@ class GpuDecoder:
             h = add_rms_norm(out, x, held.mlp_norm, spec.norm_eps, held.post_attn_norm)
             gate_up = held.gate_up(h)
             gate, up = gate_up[:, :inner], gate_up[:, inner:]
-            out = held.down(gated_activation(spec.activation, gate, up))
+            out = self._collectives.sum(held.down(gated_activation(spec.activation, gate, up)))
             h = add_rms_norm(out, x, next_norm, spec.norm_eps, held.post_mlp_norm)
         return h
+
+    def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Embeddings [rows, hidden] of tokens, each from the rank that has it."""
+        table, scale = self._weights.embed, self._spec.embedding_scale
+        if self._collectives.size == 1:
+            return embedding(token_ids, table, scale)
+        own = self._vocabulary[self._collectives.rank]
+        index = token_ids - own.start
+        elsewhere = (index < 0) | (index >= len(own))
+        x = embedding(index.masked_fill(elsewhere, 0), table, scale)
+        return self._collectives.sum(x.masked_fill_(elsewhere[:, None], 0.0))
 
     def _attention(
         self,
@@ -184,32 +207,36 @@ class GpuDecoder:
             k_scale=self._kv_scale,
             v_scale=self._kv_scale,
         )
-        return held.o(attended.flatten(1))
+        return self._collectives.sum(held.o(attended.flatten(1)))
 
     def _pick(self, hidden: torch.Tensor, picks: PickInputs) -> Int32s:
-        """Tokens of the rows that one is picked from."""
+        """Tokens of the rows that one is picked from; none on ranks that only give their part."""
         if not len(picks.rows):
             return np.empty(0, np.int32)
         logits = self._head(hidden[self._to_device(picks.rows)])
+        if logits is None:
+            return np.empty(0, np.int32)
         picked: Int32s = pick_tokens(logits, DevicePicks.of(picks, self._device)).cpu().numpy()
         return picked
 
     def _logits_of(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:
-        """Float32 logits [len(rows), vocab_size] on the host."""
-        out = np.empty((len(rows), self._spec.vocab_size), np.float32)
+        """Float32 logits [len(rows), vocab_size] on the host; of no rows on ranks other than 0."""
+        num_rows = len(rows) if self._collectives.rank == 0 else 0
+        out = np.empty((num_rows, self._vocabulary[-1].stop), np.float32)
         for start in range(0, len(rows), LOGIT_ROWS):
             part = rows[start : start + LOGIT_ROWS]
             logits = self._head(hidden[self._to_device(part)])
-            torch.from_numpy(out[start : start + len(part)]).copy_(logits)
+            if logits is not None:
+                torch.from_numpy(out[start : start + len(part)]).copy_(logits)
         return out
 
-    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Float32 logits of normed rows."""
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor | None:
+        """Float32 logits of normed rows; None on ranks that only have a part of them to give."""
         head = self._weights.head
         logits = head.float32(hidden) if isinstance(head, GpuLinear) else head(hidden).float()
         if self._spec.logit_softcap is not None:
             softcap_(logits, self._spec.logit_softcap)
-        return logits
+        return self._collectives.gather(logits, [len(ids) for ids in self._vocabulary])
 
     def _fetch(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:
         fetched: Float32s = hidden[self._to_device(rows)].float().cpu().numpy()

@@ -3,6 +3,10 @@
 Decode steps are padded to the next of some sizes, close to each other where padding would cost
 most. A graph reads the step's buffers, which stay where they are, and leaves its hidden rows where
 the next replay of any graph will write: all share one pool of memory.
+
+Of several ranks a graph has the rank's part of every sum among its kernels. All ranks therefore
+capture the same sizes in the same order, and replay the same one in each step: sizes follow from
+max_num_seqs, which is the same on all of them, and what is replayed from the step.
 """
 
 from __future__ import annotations
@@ -60,7 +64,9 @@ class DecodeGraphs:
             self._layers(batch)  # compiles what is not compiled yet, which a capture must not
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            # Only this thread's calls are held to what a capture allows: NCCL's own thread asks the
+            # device how far its work is at any time.
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 hidden = self._layers(batch)
             pool = graph.pool()
             self._graphs[size] = (graph, hidden)

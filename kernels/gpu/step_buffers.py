@@ -40,9 +40,17 @@ class StepBuffers:
         self._loc = self._pair(max_requests + 1)
         self._lens = self._pair(max_requests)
         self._tables = self._pair(max_requests, max_blocks)
+        # Marks the end of a step's copies; until then the host's side may not be written again.
+        self._copied = torch.cuda.Event() if device.type == "cuda" else None
 
     def upload(self, inputs: StepInputs, num_rows: int, num_requests: int) -> DeviceBatch:
-        """Copies a step, padded to so many rows and requests. Does not wait for the device."""
+        """Copies a step, padded to so many rows and requests.
+
+        Waits for the last step's copies and no more: a step that gives the host nothing, as all do
+        on ranks other than 0, returns before its copies are made.
+        """
+        if self._copied is not None:
+            self._copied.synchronize()
         num_tokens, own = len(inputs.token_ids), len(inputs.seq_lens)
         host, rows = self._rows
         rows_view = host.numpy()[:, :num_rows]
@@ -58,6 +66,8 @@ class StepBuffers:
         width = inputs.block_tables.shape[1]
         host_tables.numpy()[:own, :width] = inputs.block_tables
         tables[:own, :width].copy_(host_tables[:own, :width], non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
         return DeviceBatch(
             token_ids=rows[0, :num_rows],
             positions=rows[1, :num_rows],

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from kernels.backend import Decoder, StepInputs
+from kernels.collectives import Single
 from kernels.gpu.decoder import GpuDecoder
 from kernels.spec import DecoderSpec
 from tests.gpu_check.device import Device
@@ -157,6 +158,7 @@ def _crowd(
     decoder = GpuDecoder(
         spec, dtype, random_on_device(spec, dtype, on), on,
         max_num_batched_tokens=batched, max_num_seqs=most, kv_dtype=dtype,
+        vocabulary=(range(spec.vocab_size),), collectives=Single(),
     )  # fmt: skip
     crowd = Crowd(decoder, most, max_tokens, spec.vocab_size)
     crowd.prefill(0, 1, max_tokens - 1, batched)  # compiles what prompts need

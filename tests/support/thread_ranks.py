@@ -75,10 +75,8 @@ class ThreadRanks:
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step on all ranks; the result is that of rank 0."""
-        rows = torch.cat([torch.from_numpy(r) for r in (inputs.picks.rows, inputs.logits_rows)])
-        others = dataclasses.replace(
-            inputs, picks=picks_of(), logits_rows=rows.numpy(), hidden_rows=None
-        )
+        picks = picks_of(inputs.picks.rows.tolist())  # not how: only rank 0 picks
+        others = dataclasses.replace(inputs, picks=picks, hidden_rows=None)
         each = [inputs, *[others] * (len(self.decoders) - 1)]
         results = self._pool.map(lambda decoder, own: decoder.step(own), self.decoders, each)
         return next(results)

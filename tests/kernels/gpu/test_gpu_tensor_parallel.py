@@ -1,0 +1,131 @@
+"""A GPU decoder in parts, interpreted, over gloo: together the ranks compute the whole model.
+
+rank 0   2 of 3 KV heads, 23 of 45 neurons, 41 of 81 tokens       picks
+rank 1   1                22                40                    gives its part, picks nothing
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from kernels.backend import Precision
+from kernels.collectives import Absent
+from kernels.gpu.backend import GpuBackend
+from kernels.reference.backend import ReferenceBackend
+from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
+from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
+from tests.kernels.gpu.gloo_ranks import GlooRanks
+from tests.support.picks import picks_of
+
+UNEVEN = DecoderSpec(
+    vocab_size=81,
+    hidden_size=64,
+    intermediate_size=45,
+    num_heads=6,
+    num_kv_heads=3,
+    head_dim=16,
+    layers=(LayerSpec(RopeSpec()),),
+    norm_eps=1e-5,
+    max_position=128,
+    attention_scale=0.25,
+)
+MODELS = {
+    "llama, with every bias": dataclasses.replace(
+        UNEVEN, qkv_bias=True, output_bias=True, mlp_bias=True
+    ),
+    "gemma3": dataclasses.replace(
+        UNEVEN,
+        layers=(LayerSpec(RopeSpec(), window=7), LayerSpec(RopeSpec(theta=1e6))),
+        activation=Activation.GELU_TANH,
+        tied_head=True,
+        qk_norm=True,
+        post_norms=True,
+        norm_offset=1.0,
+        embedding_scale=8.0,
+        attention_softcap=20.0,
+        logit_softcap=15.0,
+    ),
+}
+EXACT = Precision("float32", weights="auto", kv_cache="auto")
+PROMPT = [(7 * i) % 81 for i in range(17)]  # over two blocks of KV
+
+
+def _backend(collectives=None) -> GpuBackend:
+    return GpuBackend(
+        torch.device("cpu"), max_num_batched_tokens=64, max_num_seqs=8, collectives=collectives
+    )
+
+
+def _load(spec: DecoderSpec, backend):
+    source = DictSource(random_weights(spec))
+    return backend.load(spec, source, EXACT, lambda _done, _total: None)
+
+
+@contextmanager
+def _ranks(spec: DecoderSpec) -> Iterator[GlooRanks]:
+    with GlooRanks(2, lambda collectives: _load(spec, _backend(collectives))) as ranks:
+        yield ranks
+
+
+@pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
+def test_two_ranks_have_the_logits_of_the_whole_model(spec: DecoderSpec) -> None:
+    whole = Run(_load(spec, ReferenceBackend(1)))
+    with _ranks(spec) as ranks:
+        parts = Run(ranks)
+        # A prompt; a decode beside another prompt; decodes alone.
+        for chunks in ([("a", PROMPT)], [("a", [5]), ("b", [3, 77])], [("b", [80]), ("a", [0])]):
+            ours, theirs = parts.step(*chunks), whole.step(*chunks)
+            for name, _ in chunks:
+                torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=2e-4)
+
+
+def test_rank_0_alone_picks_and_has_logits_of_the_whole_vocabulary() -> None:
+    with _ranks(UNEVEN) as ranks:
+        chunks = (("a", PROMPT[:2]), ("b", PROMPT[2:4]))
+        inputs = Run(ranks).inputs(*chunks, logits_rows=[1, 3, 2], picks=picks_of([1, 3]))
+
+        first, second = (ranks.step(inputs), ranks.results[1])
+
+    assert first.logits.shape == (3, 81)
+    assert first.token_ids.tolist() == first.logits[:2].argmax(axis=1).tolist()
+    assert (len(second.token_ids), second.logits.shape) == (0, (0, 81))
+
+
+def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_chunks() -> None:
+    with _ranks(UNEVEN) as ranks:
+        alone = Run(ranks)
+        whole, then = alone.step(("a", PROMPT[:6]))["a"], alone.step(("a", [5]))["a"]
+        together = Run(ranks)
+        first = together.step(("a", PROMPT[:4]), ("b", PROMPT[:2]))["a"]
+        second = together.step(("b", [4]), ("a", PROMPT[4:6]))["a"]
+        last = together.step(("b", [9]), ("a", [5]))["a"]
+
+    assert torch.equal(torch.cat((first, second)), whole)
+    assert torch.equal(last, then)
+
+
+def test_the_plan_of_rank_0_is_what_it_then_holds() -> None:
+    spec = MODELS["gemma3"]
+    source = DictSource(random_weights(spec))
+    sizes = {"block_size": BLOCK_SIZE, "max_num_batched_tokens": 64, "max_num_seqs": 8}
+
+    needs = _backend(Absent(0, 2)).plan(spec, source, EXACT, **sizes)
+
+    with _ranks(spec) as ranks:
+        assert needs.weights == pytest.approx(ranks.decoders[0].weight_bytes, rel=0.02)
+    assert needs.kv_per_block == 2 * 2 * 2 * 16 * 4 * BLOCK_SIZE  # of 2 heads, not of 3
+    assert needs.activations < _backend().plan(spec, source, EXACT, **sizes).activations * 1.5
+
+
+def test_more_ranks_than_kv_heads_are_refused_before_anything_is_read() -> None:
+    source = DictSource(random_weights(UNEVEN))
+
+    with pytest.raises(ValueError, match="4 ranks are more than the model's 3 KV heads"):
+        _backend(Absent(0, 4)).load(UNEVEN, source, EXACT, lambda _done, _total: None)
+
+    assert source.asked == []
