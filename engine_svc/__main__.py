@@ -16,6 +16,7 @@ import psutil
 import uvloop
 from octavo.flags import engine_options, process_options
 from octavo.logs import start_logging
+from octavo.lora_flags import LoraCommand
 from octavo.tracing import start_tracing
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-@click.command()
+@click.command(cls=LoraCommand)
 @click.argument("model_path", type=click.Path(exists=True, path_type=Path))
 @engine_options
 @process_options

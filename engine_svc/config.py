@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.flags import engine_args
 from octavo.tls import ServerTls, TlsError
 
+from engine_svc.adapters.config import AdapterConfig, parse_adapters
 from engine_svc.speculation.config import parse_speculative_config
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class Settings:
     service: ServiceConfig
     requests: RequestPolicy
     parallel: ParallelConfig
+    adapters: AdapterConfig
 
 
 def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
@@ -194,7 +196,15 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             local_rank=params["local_rank"],
             worker_args=tuple(engine_args(params)),
         ),
+        adapters=_adapters(params),
     )
+
+
+def _adapters(params: Mapping[str, Any]) -> AdapterConfig:
+    try:
+        return parse_adapters(params)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _tls(params: Mapping[str, Any]) -> ServerTls | None:

@@ -22,6 +22,7 @@ from octavo.flags import (
     telemetry_options,
 )
 from octavo.logs import start_logging
+from octavo.lora_flags import LoraCommand
 
 from router_svc.assembly import say, say_ready, start_router
 from router_svc.bench.command import bench
@@ -51,7 +52,7 @@ def main() -> None:
     """Serves large language models to many users at once."""
 
 
-@main.command()
+@main.command(cls=LoraCommand)
 @click.argument("model", default=DEFAULT_MODEL)
 @click.option(
     "--data-parallel-size",
@@ -78,7 +79,7 @@ def serve(model: str, **params: Any) -> None:
     sys.exit(uvloop.run(_until_signalled(_serve(path, params))))
 
 
-@main.command()
+@main.command(cls=LoraCommand)
 @click.argument("model", default=DEFAULT_MODEL)
 @engine_options
 @process_options

@@ -10,11 +10,12 @@ from typing import Any
 import click
 from octavo.cache_dir import default_cache_dir
 from octavo.flags import plan_args, plan_options
+from octavo.lora_flags import LoraCommand
 
 from router_svc.model_store import DEFAULT_MODEL, ModelNotFoundError, resolve_model
 
 
-@click.command()
+@click.command(cls=LoraCommand)
 @click.argument("model", default=DEFAULT_MODEL)
 @plan_options
 def plan(model: str, **params: Any) -> None:

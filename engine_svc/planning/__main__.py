@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 from octavo.flags import plan_options, process_options
+from octavo.lora_flags import LoraCommand
 
 _WIDTH = 100  # columns, of what goes to a file or a pipe
 
 
-@click.command()
+@click.command(cls=LoraCommand)
 @click.argument("model_path", type=click.Path(exists=True, path_type=Path))
 @plan_options
 def main(model_path: Path, **params: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 
 from octavo.logs import LOG_FLAGS
+from octavo.lora_flags import LORA_FLAGS
 from octavo.tls import SERVER_TLS_FLAGS
 from octavo.tracing import TRACING_FLAGS
 
@@ -242,6 +243,7 @@ _ENGINE_FLAGS: Flags = (
             "help": "Seconds without progress of a pending step after which health fails.",
         },
     ),
+    *LORA_FLAGS,
     *TRACING_FLAGS,
     *LOG_FLAGS,
 )
