@@ -75,14 +75,6 @@ void Decoder::set_kv(void* base, int32_t num_blocks, int32_t block_size, int32_t
   max_slots_ = int64_t{num_blocks} * block_size;
 }
 
-void Decoder::set_adapter(int32_t slot, const OctavoLowRank* matrices) {
-  std::vector<LowRank> adapter;
-  const int64_t count = matrices != nullptr ? config_.num_layers * OCTAVO_ADAPTER_MATRICES : 0;
-  for (int64_t i = 0; i < count; i++) adapter.emplace_back(matrices[i]);
-  if (adapters_.size() <= static_cast<size_t>(slot)) adapters_.resize(slot + 1);
-  adapters_[slot] = std::move(adapter);
-}
-
 int Decoder::step(OctavoStep& step) {
   const int status = check(step);
   if (status != OCTAVO_OK || step.num_tokens == 0) return status;
@@ -161,46 +153,8 @@ void Decoder::reserve(const OctavoStep& step) {
   scales_.reserve(num_rows_ * widest / kSumCols);
   sums_.reserve(num_rows_ * widest / kSumCols);
   tiles_.reserve(pool_.num_threads() * num_rows_ * 2 * kBlockRows);
-  row_adapters_.clear();
-  if (step.adapters == nullptr) return;
-  row_adapters_.assign(num_rows_, nullptr);
-  most_ranks_ = 0;
-  for (int32_t i = 0; i < step.num_requests; i++) {
-    if (step.adapters[i] < 0) continue;
-    const std::vector<LowRank>& adapter = adapters_[step.adapters[i]];
-    std::fill(row_adapters_.begin() + step.query_start_loc[i],
-              row_adapters_.begin() + step.query_start_loc[i + 1], adapter.data());
-    for (const LowRank& matrix : adapter) most_ranks_ = std::max<int64_t>(most_ranks_, matrix.rank);
-  }
+  find_adapted_rows(step);
   shrunk_.reserve(num_rows_ * most_ranks_);
-}
-
-const LowRank* Decoder::low_rank(const DecoderMatrix& w, int64_t row) const {
-  if (w.place < 0 || row_adapters_.empty() || row_adapters_[row] == nullptr) return nullptr;
-  const LowRank* adapter = row_adapters_[row] + w.place;
-  return adapter->rank > 0 ? adapter : nullptr;
-}
-
-void Decoder::expand(const DecoderMatrix& w, int64_t block, int64_t first_row, int64_t num_rows,
-                     float* out, int64_t stride) const {
-  if (row_adapters_.empty()) return;
-  int part = 0;
-  int64_t index = block;  // of the block within its part
-  const int64_t k_block = k_offset_ / kBlockRows, v_block = v_offset_ / kBlockRows;
-  if (w.place % OCTAVO_ADAPTER_MATRICES == kGateUp) {
-    part = static_cast<int>(block % 2);
-    index = block / 2;
-  } else if (w.place % OCTAVO_ADAPTER_MATRICES == kQkv && block >= k_block) {
-    part = block < v_block ? 1 : 2;
-    index = block - (part == 1 ? k_block : v_block);
-  }
-  for (int64_t m = 0; m < num_rows; m++) {
-    const LowRank* adapter = low_rank(w, first_row + m);
-    if (adapter == nullptr || adapter->ranks[part] == 0) continue;
-    const int64_t rank = adapter->ranks[part];
-    row_.expand(shrunk_ + (first_row + m) * most_ranks_ + adapter->first[part],
-                adapter->b[part] + index * rank * kBlockRows, rank, out + m * stride);
-  }
 }
 
 void Decoder::embed(const OctavoStep& step) {
@@ -237,24 +191,34 @@ void Decoder::fill_rope_tables(const OctavoStep& step) {
 void Decoder::prepare(const DecoderMatrix& w, const float* x, int64_t stride, const float* norm,
                       int64_t length, int64_t num_rows) {
   const int64_t cols = w.cols, group = w.group > 0 ? w.group : cols;
-  for_rows(num_rows, [&](int64_t row) {
-    const float* from = x + row * stride;
-    if (norm != nullptr) {
-      row_.rms_norm(from, norm, config_.norm_eps, length, cols, turned_ + row * cols);
-      from = turned_ + row * cols;
-    }
-    if (const LowRank* adapter = low_rank(w, row))
-      row_.shrink(from, adapter->a, cols, adapter->rank, shrunk_ + row * most_ranks_);
+  const float* from = norm != nullptr ? turned_.data() : x;
+  const int64_t from_stride = norm != nullptr ? cols : stride;
+  const auto take = [&](int64_t row) {
+    if (norm != nullptr)
+      row_.rms_norm(x + row * stride, norm, config_.norm_eps, length, cols, turned_ + row * cols);
+  };
+  const auto round = [&](int64_t row) {
+    const float* rounded = from + row * from_stride;
     if (w.format == kFormatInt8) {
-      row_.rotate(from, cols, turned_ + row * cols);
-      from = turned_ + row * cols;
+      row_.rotate(rounded, cols, turned_ + row * cols);
+      rounded = turned_ + row * cols;
     }
     if (is_integer(w.format))
-      row_.quantize(from, cols, group, int8_ + row * cols, scales_ + row * (cols / group),
+      row_.quantize(rounded, cols, group, int8_ + row * cols, scales_ + row * (cols / group),
                     sums_ + row * (cols / kSumCols));
     else
-      row_.to_bfloat16(from, cols, bf16_ + row * cols);
-  });
+      row_.to_bfloat16(rounded, cols, bf16_ + row * cols);
+  };
+  if (w.place < 0 || adapted_rows_.empty()) {
+    for_rows(num_rows, [&](int64_t row) {
+      take(row);
+      round(row);
+    });
+  } else {
+    for_rows(num_rows, take);
+    shrink(w, from, from_stride);
+    for_rows(num_rows, round);
+  }
   rows_ = {bf16_.data(), int8_.data(), scales_.data(), sums_.data(), w.cols};
   lap(OCTAVO_PHASE_PREPARE);
 }

@@ -31,12 +31,20 @@ constexpr int64_t kRowsPerItem = 4;
 // A block is computed for all rows at once unless that leaves threads without work.
 constexpr int64_t kItemsPerThread = 4;
 constexpr int64_t kRowUnit = 12;  // rows of a kernel's tile
+constexpr int64_t kRanksPerItem = 16;
 
 // A matrix with its place among those of an adapter (OctavoLowRank); -1: adapters do not change it.
 struct DecoderMatrix : PackedMatrix {
   int64_t place = -1;
 };
 enum AdaptedMatrix { kQkv = 0, kO = 1, kGateUp = 2, kDown = 3 };  // place % OCTAVO_ADAPTER_MATRICES
+
+// Rows of a step that have the same adapter.
+struct AdaptedRows {
+  const LowRank* adapter;  // its matrices, [num_layers, matrices]
+  int32_t count;
+  int32_t rows[kAdaptedRows];
+};
 
 struct Layer {
   DecoderMatrix qkv, o, gate_up, down;
@@ -68,6 +76,7 @@ public:
 private:
   int check(OctavoStep& step) const;
   void reserve(const OctavoStep& step);
+  void find_adapted_rows(const OctavoStep& step);
   void embed(const OctavoStep& step);
   void fill_rope_tables(const OctavoStep& step);
   void attend_layer(const Layer& layer, const OctavoStep& step);
@@ -87,8 +96,8 @@ private:
                int64_t length, int64_t num_rows);
   void multiply(const DecoderMatrix& w, float* out, int64_t stride, bool add);
   void add_product(const DecoderMatrix& w, const float* post_norm);
-  // A row's adapter of a matrix, or null.
-  const LowRank* low_rank(const DecoderMatrix& w, int64_t row) const;
+  // Fills shrunk_ for a matrix that rows of x, as it takes them, will be multiplied with.
+  void shrink(const DecoderMatrix& w, const float* x, int64_t stride);
   // Adds to a block's outputs, [num_rows, stride], what the rows' adapters add.
   void expand(const DecoderMatrix& w, int64_t block, int64_t first_row, int64_t num_rows,
               float* out, int64_t stride) const;
@@ -128,11 +137,11 @@ private:
   AlignedArray<float> scales_;
   AlignedArray<int32_t> sums_;
   Rows rows_{};
-  std::vector<const LowRank*> row_adapters_;  // each row's adapter, or null; empty where none has
-  AlignedArray<float> shrunk_;                // [num_rows_, most_ranks_]
-  int64_t most_ranks_ = 0;                    // of all parts of any matrix of the step's adapters
-  AlignedArray<float> tiles_;                 // [num_threads, num_rows_, 2, kBlockRows]
-  AlignedArray<float> selected_;              // rows of x whose logits are wanted
+  std::vector<AdaptedRows> adapted_rows_;  // of the step
+  int64_t most_ranks_ = 0;                 // of all parts of any matrix of the step's adapters
+  AlignedArray<float> shrunk_;             // [num_rows_, most_ranks_]
+  AlignedArray<float> tiles_;              // [num_threads, num_rows_, 2, kBlockRows]
+  AlignedArray<float> selected_;           // rows of x whose logits are wanted
   AlignedArray<float> drawn_;       // logits of rows that are drawn from, [.., padded vocabulary]
   std::vector<RowMax> largest_;     // [num_threads, rows of selected_]
   std::vector<int64_t> drawn_row_;  // of drawn_, by row of selected_; -1 for others

@@ -9,7 +9,7 @@
 //   a  bfloat16 [sum of ranks][cols]            cols as those of w, padded with zeros
 //   b  bfloat16 [blocks of the part][rank][32]  a block's outputs are those of a block of w
 //
-// All of it is done row by row, so that a row's result depends on its own request alone.
+// Rows share loads but no sums, so that a row's result depends on its own request alone.
 #pragma once
 
 #include <cstdint>

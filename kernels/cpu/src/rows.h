@@ -10,6 +10,8 @@
 
 namespace octavo {
 
+constexpr int kAdaptedRows = 4;  // rows of one adapter that read its matrices together
+
 struct RowKernels {
   // out = x / sqrt(Σ x² / length + eps) · scale, over `padded` floats; out may be x.
   void (*rms_norm)(const float* x, const float* scale, float eps, int64_t length, int64_t padded,
@@ -32,11 +34,14 @@ struct RowKernels {
   void (*rope)(float* x, const float* cos, const float* sin, int64_t half);
   // x += y, over `padded` floats.
   void (*add)(float* x, const float* y, int64_t padded);
-  // out[j] = Σ x[k] · a[j, k] for j in [0, rank); a: [rank, padded] (low_rank.h).
-  void (*shrink)(const float* x, const BFloat16* a, int64_t padded, int64_t rank, float* out);
-  // out[n] += Σ t[j] · b[j, n], summed over j first, for n in [0, kBlockRows); b: [rank,
-  // kBlockRows].
-  void (*expand)(const float* t, const BFloat16* b, int64_t rank, float* out);
+  // For up to kAdaptedRows rows m (low_rank.h): out[m][j] = Σ x[m][k] · a[j, k] for j in [0, rank).
+  // a: [rank, padded].
+  void (*shrink)(const float* const* x, int num_rows, const BFloat16* a, int64_t padded,
+                 int64_t rank, float* const* out);
+  // out[m][n] += Σ t[m][j] · b[j, n], summed over j first, for n in [0, kBlockRows).
+  // b: [rank, kBlockRows].
+  void (*expand)(const float* const* t, int num_rows, const BFloat16* b, int64_t rank,
+                 float* const* out);
 };
 
 extern const RowKernels kPortableRows;

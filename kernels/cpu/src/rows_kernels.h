@@ -138,37 +138,84 @@ static void add(float* x, const float* y, int64_t padded) {
   for (int64_t i = 0; i < padded; i++) x[i] += y[i];
 }
 
-// `kRanks` rows of `a` at once: x is loaded once for them, and their sums are independent.
-template <class V, int kRanks>
-static inline void shrink_some(const float* x, const BFloat16* a, int64_t padded, float* out) {
-  typename V::F sum[kRanks];
-  for (int j = 0; j < kRanks; j++) sum[j] = V::set1(0.0f);
+// Some rows by some ranks at once: each vector of x and of `a` is loaded once, and all sums are
+// independent. What a sum is of, and in which order, does not depend on how many there are.
+template <class V, int kRows, int kRanks>
+static inline void shrink_tile(const float* const* x, const BFloat16* a, int64_t padded,
+                               int64_t first, float* const* out) {
+  typename V::F sum[kRows][kRanks];
+  for (auto& of_row : sum)
+    for (auto& each : of_row) each = V::set1(0.0f);
   for (int64_t k = 0; k < padded; k += V::kLanes) {
-    const auto value = V::load(x + k);
-    for (int j = 0; j < kRanks; j++) sum[j] = V::fma(value, V::load(a + j * padded + k), sum[j]);
+    typename V::F value[kRows];
+    for (int m = 0; m < kRows; m++) value[m] = V::load(x[m] + k);
+    for (int j = 0; j < kRanks; j++) {
+      const auto weight = V::load(a + (first + j) * padded + k);
+      for (int m = 0; m < kRows; m++) sum[m][j] = V::fma(value[m], weight, sum[m][j]);
+    }
   }
-  for (int j = 0; j < kRanks; j++) out[j] = reduce_add<V>(sum[j]);
+  for (int m = 0; m < kRows; m++)
+    for (int j = 0; j < kRanks; j++) out[m][first + j] = reduce_add<V>(sum[m][j]);
 }
 
-template <class V>
-static void shrink(const float* x, const BFloat16* a, int64_t padded, int64_t rank, float* out) {
+template <class V, int kRows, int kRanks>
+static void shrink_rows(const float* const* x, const BFloat16* a, int64_t padded, int64_t rank,
+                        float* const* out) {
   int64_t j = 0;
-  for (; j + 8 <= rank; j += 8) shrink_some<V, 8>(x, a + j * padded, padded, out + j);
-  for (; j < rank; j++) shrink_some<V, 1>(x, a + j * padded, padded, out + j);
+  for (; j + kRanks <= rank; j += kRanks) shrink_tile<V, kRows, kRanks>(x, a, padded, j, out);
+  for (; j < rank; j++) shrink_tile<V, kRows, 1>(x, a, padded, j, out);
 }
 
 template <class V>
-static void expand(const float* t, const BFloat16* b, int64_t rank, float* out) {
-  constexpr int kCount = kBlockRows / V::kLanes;
-  typename V::F sum[kCount];
-  for (int i = 0; i < kCount; i++) sum[i] = V::set1(0.0f);
-  for (int64_t j = 0; j < rank; j++) {
-    const auto factor = V::set1(t[j]);
-    for (int i = 0; i < kCount; i++)
-      sum[i] = V::fma(factor, V::load(b + j * kBlockRows + i * V::kLanes), sum[i]);
+static void shrink(const float* const* x, int num_rows, const BFloat16* a, int64_t padded,
+                   int64_t rank, float* const* out) {
+  static_assert(kAdaptedRows == 4, "there are as many cases");
+  switch (num_rows) {
+  case 4:
+    return shrink_rows<V, 4, 4>(x, a, padded, rank, out);
+  case 3:
+    return shrink_rows<V, 3, 4>(x, a, padded, rank, out);
+  case 2:
+    return shrink_rows<V, 2, 4>(x, a, padded, rank, out);
+  case 1:
+    return shrink_rows<V, 1, 8>(x, a, padded, rank, out);
   }
-  for (int i = 0; i < kCount; i++)
-    V::store(out + i * V::kLanes, V::add(V::load(out + i * V::kLanes), sum[i]));
+}
+
+template <class V, int kRows>
+static void expand_rows(const float* const* t, const BFloat16* b, int64_t rank, float* const* out) {
+  constexpr int kCount = kBlockRows / V::kLanes;
+  typename V::F sum[kRows][kCount];
+  for (auto& of_row : sum)
+    for (auto& each : of_row) each = V::set1(0.0f);
+  for (int64_t j = 0; j < rank; j++) {
+    typename V::F weight[kCount];
+    for (int i = 0; i < kCount; i++) weight[i] = V::load(b + j * kBlockRows + i * V::kLanes);
+    for (int m = 0; m < kRows; m++) {
+      const auto factor = V::set1(t[m][j]);
+      for (int i = 0; i < kCount; i++) sum[m][i] = V::fma(factor, weight[i], sum[m][i]);
+    }
+  }
+  for (int m = 0; m < kRows; m++)
+    for (int i = 0; i < kCount; i++) {
+      float* at = out[m] + i * V::kLanes;
+      V::store(at, V::add(V::load(at), sum[m][i]));
+    }
+}
+
+template <class V>
+static void expand(const float* const* t, int num_rows, const BFloat16* b, int64_t rank,
+                   float* const* out) {
+  switch (num_rows) {
+  case 4:
+    return expand_rows<V, 4>(t, b, rank, out);
+  case 3:
+    return expand_rows<V, 3>(t, b, rank, out);
+  case 2:
+    return expand_rows<V, 2>(t, b, rank, out);
+  case 1:
+    return expand_rows<V, 1>(t, b, rank, out);
+  }
 }
 
 template <class V>
