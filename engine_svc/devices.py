@@ -6,15 +6,20 @@ torch is imported only where there is an NVIDIA GPU, or one was asked for.
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine_svc.config import ConfigError
+from engine_svc.gpu_tenants import gpu_tenants
 from engine_svc.memory import AvailableMemory, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from engine_svc.gpu_tenants import Tenant
+
+_MOST_NAMED = 3  # processes
 _DRIVER = "dev/nvidiactl"  # made by NVIDIA's driver, in containers that have a GPU, too
 
 
@@ -52,15 +57,26 @@ def available_gpu_memory(utilization: float) -> AvailableMemory:
     """The share of what is free on the current GPU, which others may use as well."""
     from kernels.gpu.device import gpu_memory
 
-    name, free, total = gpu_memory()
-    return AvailableMemory(int(free * utilization), describe_gpu(name, free, total, utilization))
+    name, uuid, free, total = gpu_memory()
+    tenants = gpu_tenants(uuid) if is_shared(free, total) else ()
+    described = describe_gpu(name, free, total, utilization, tenants)
+    return AvailableMemory(int(free * utilization), described)
 
 
-def describe_gpu(name: str, free: int, total: int, utilization: float) -> str:
-    """What bounds a GPU's memory, for people; says so where others hold much of it."""
+def is_shared(free: int, total: int) -> bool:
+    """Whether others hold more of a GPU's memory than its driver and display do."""
+    return total - free > total // 10
+
+
+def describe_gpu(
+    name: str, free: int, total: int, utilization: float, tenants: Sequence[Tenant] = ()
+) -> str:
+    """What bounds a GPU's memory, for people; names who holds much of it, the largest first."""
     text = f"{utilization:.0%} of the {format_bytes(free)} that are free on {name}"
-    taken = total - free
-    if taken > total // 10:
-        text += f"; {format_bytes(taken)} of its {format_bytes(total)} are held by others"
-        text += " (nvidia-smi shows by whom)"
-    return text
+    if not is_shared(free, total):
+        return text
+    text += f"; {format_bytes(total - free)} of its {format_bytes(total)} are held by others"
+    if not tenants:
+        return f"{text} (by whom is not to be seen from here)"
+    named = (f"{each.name} ({each.pid}) {format_bytes(each.num_bytes)}" for each in tenants)
+    return f"{text}: {', '.join(islice(named, _MOST_NAMED))}"

@@ -12,6 +12,7 @@ class GpuMemory(NamedTuple):
     """Of one GPU, in bytes; others may hold a part of it."""
 
     name: str
+    uuid: str  # "GPU-…", by which the driver knows it
     free: int
     total: int
 
@@ -28,7 +29,8 @@ def why_unusable() -> str | None:
 def gpu_memory() -> GpuMemory:
     """Memory of the current GPU."""
     free, total = torch.cuda.mem_get_info()
-    return GpuMemory(torch.cuda.get_device_name(), free, total)
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return GpuMemory(properties.name, f"GPU-{properties.uuid}", free, total)
 
 
 def current_device() -> torch.device:

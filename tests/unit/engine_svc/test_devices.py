@@ -8,6 +8,7 @@ import pytest
 
 from engine_svc.config import ConfigError
 from engine_svc.devices import choose_device, describe_gpu
+from engine_svc.gpu_tenants import Tenant
 
 
 @pytest.fixture
@@ -58,6 +59,16 @@ def test_a_gpu_that_others_use_is_described_so() -> None:
     assert describe_gpu("H200", 139 * gib, 140 * gib, 0.9) == (
         "90% of the 139.00 GiB that are free on H200"
     )
-    assert "100.00 GiB of its 140.00 GiB are held by others" in describe_gpu(
-        "H200", 40 * gib, 140 * gib, 0.9
+    shared = describe_gpu("H200", 40 * gib, 140 * gib, 0.9)
+    assert "100.00 GiB of its 140.00 GiB are held by others (by whom is not" in shared
+
+
+def test_whoever_else_is_on_a_gpu_is_named() -> None:
+    gib = 1 << 30
+    tenants = [Tenant(number, "python", (90 - number) * gib) for number in (17, 18, 19, 20)]
+
+    described = describe_gpu("H200", 40 * gib, 140 * gib, 0.9, tenants)
+
+    assert described.endswith(
+        "are held by others: python (17) 73.00 GiB, python (18) 72.00 GiB, python (19) 71.00 GiB"
     )
