@@ -30,7 +30,7 @@ def gpu_tenants(uuid: str, program: str = "nvidia-smi") -> tuple[Tenant, ...]:
     fields = "--query-compute-apps=pid,process_name,used_gpu_memory"
     command = [program, f"--id={uuid}", fields, "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(  # noqa: S603 (no shell; the program is the driver's own)
+        answer = subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
