@@ -27,7 +27,7 @@ from octavo.lora_flags import LoraCommand
 from router_svc.assembly import say, say_ready, start_router
 from router_svc.bench.command import bench
 from router_svc.flags import engine_tls_options, router_options
-from router_svc.fleet.discovery import TargetError, parse_source
+from router_svc.fleet.discovery import TargetError, parse_source, split_targets
 from router_svc.launcher import EngineExitedError, EngineProcesses
 from router_svc.model_store import (
     DEFAULT_MODEL,
@@ -102,7 +102,8 @@ def engine(model: str, **params: Any) -> None:
     default=("127.0.0.1:50061",),
     show_default=True,
     help="Where engines are: host:port, unix:/path, dns:///name:port (every address of the name), "
-    "k8s:///namespace/service, or file:/path with a target a line. Repeat it for several.",
+    "k8s:///namespace/service, or file:/path with a target a line. For several, repeat it "
+    "or put commas between them.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -123,6 +124,7 @@ def router(model: tuple[str, ...], targets: tuple[str, ...], **params: Any) -> N
         sys.exit(uvloop.run(_until_signalled(run_worker(params["worker_fd"], params))))
     paths = [_resolve(each) for each in model or (DEFAULT_MODEL,)]
     try:
+        targets = split_targets(targets)
         for target in targets:
             parse_source(target)
     except TargetError as error:
@@ -171,7 +173,7 @@ async def _serve(path: Path, params: dict[str, Any]) -> int:
 
         def on_ready(target: str, info: EngineInfo) -> None:
             if engines.mark_ready(target):
-                say_ready(info, params, time.monotonic() - started)
+                say_ready(info, {**params, **front.ports}, time.monotonic() - started)
 
         front = await _front(stack, [path], engines.targets, params, on_ready)
         running = asyncio.create_task(front.run())
@@ -198,7 +200,7 @@ async def _route(paths: Sequence[Path], targets: Sequence[str], params: dict[str
         def on_ready(_: str, info: EngineInfo) -> None:
             nonlocal waiting
             if waiting:
-                say_ready(info, params, time.monotonic() - started)
+                say_ready(info, {**params, **front.ports}, time.monotonic() - started)
             waiting = False
 
         say("Waiting for an engine …", params)

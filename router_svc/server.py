@@ -107,6 +107,13 @@ class Router:
         self._http: HttpServer | None = None
         self.app: Starlette | None = None
         self._grpc: grpc.aio.Server | None = None
+        self._grpc_port = config.grpc_port
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where it listens by the flags' names, with what was chosen for port 0."""
+        http_port = self._config.port if self._socket is None else self._socket.getsockname()[1]
+        return {"port": http_port, "grpc_port": self._grpc_port}
 
     @property
     def ready(self) -> bool:
@@ -249,9 +256,10 @@ class Router:
         address = f"{host}:{self._config.grpc_port}"
         try:
             if self._config.tls is None:
-                server.add_insecure_port(address)
+                self._grpc_port = server.add_insecure_port(address)
             else:
-                server.add_secure_port(address, self._config.tls.grpc_credentials())
+                credentials = self._config.tls.grpc_credentials()
+                self._grpc_port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address} for gRPC") from error
         await server.start()

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 log = logging.getLogger(__name__)
 
 _DNS_SECONDS = 2.0
 _FILE_SECONDS = 1.0
 DEFAULT_PORT = 50061
+_BETWEEN = re.compile(r",(?=[^,/]*:)")
 
 
 class Source(Protocol):
@@ -35,6 +37,14 @@ class Source(Protocol):
 
 class TargetError(ValueError):
     """A text that names no engines."""
+
+
+def split_targets(given: Sequence[str]) -> tuple[str, ...]:
+    """All targets, where a text may hold several with commas between them.
+
+    A comma that no scheme or host:port follows is part of a path.
+    """
+    return tuple(each.strip() for text in given for each in _BETWEEN.split(text))
 
 
 def parse_source(text: str) -> Source:

@@ -88,6 +88,12 @@ class Supervisor:
         for name, protocol in (("port", "HTTP"), ("grpc_port", "gRPC")):
             self._reserved.append(reserve(host, self._params[name], protocol))
 
+    @property
+    def ports(self) -> dict[str, int]:
+        """What was taken, by the flags' names."""
+        taken = (reserved.getsockname()[1] for reserved in self._reserved)
+        return dict(zip(("port", "grpc_port"), taken, strict=True))
+
     async def close(self) -> None:
         """Gives the ports back."""
         for reserved in self._reserved:
@@ -154,12 +160,11 @@ class Supervisor:
             ours, on_tell=lambda notice: self._hear(worker, notice), answer=self.sum
         )
         worker.hearing = asyncio.create_task(worker.control.run())  # ends with the worker
-        ports = (reserved.getsockname()[1] for reserved in self._reserved)
         worker.control.tell(
             {
                 "models": [str(path) for path in self._paths],
                 "targets": list(self._targets),
-                "ports": dict(zip(("port", "grpc_port"), ports, strict=True)),
+                "ports": self.ports,
                 "replaces": replaces,
             }
         )

@@ -111,14 +111,17 @@ def test_a_router_and_an_engine_that_are_started_alone_find_each_other(
             return httpx.get(f"{url}/health").status_code
         return 0
 
-    ports = (f"--port={port}", f"--grpc-port={free_port()}")
+    ports = (f"--port={port}", "--grpc-port=0")
     router_log, engine_log = tmp_path / "router", tmp_path / "engine"
-    with _command(router_log, "router", str(tiny), "--engines", target, *ports) as router:
+    engines = f"--engines={target},unix:{tmp_path}/nobody.sock"
+    with _command(router_log, "router", str(tiny), engines, *ports) as router:
         _until(lambda: health() != 0)
         alone = health()
         with _command(engine_log, "engine", str(tiny), "--listen", target) as engine:
             _until(lambda: health() == 200 or engine.poll() is not None)
             answer = httpx.post(f"{url}/v1/chat/completions", json=CHAT)
+            shown = re.search(r"gRPC  (127.0.0.1):(\d+) ", router_log.read_text())
+            socket.create_connection(shown.groups()).close()
             engine.terminate()
             engine_code = engine.wait()
         _until(lambda: health() == 503)

@@ -15,6 +15,7 @@ from router_svc.fleet.discovery import (
     TargetError,
     TargetFile,
     parse_source,
+    split_targets,
 )
 from router_svc.fleet.kubernetes_endpoints import KubernetesService
 
@@ -39,6 +40,29 @@ def test_what_a_text_names(text: str, source: object) -> None:
 def test_a_text_that_names_no_engine_is_refused(text: str) -> None:
     with pytest.raises(TargetError):
         parse_source(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "targets"),
+    [
+        (["a:1"], ("a:1",)),
+        (["a:1", "b:2"], ("a:1", "b:2")),
+        (["a:1,b:2, c:3", "d:4"], ("a:1", "b:2", "c:3", "d:4")),
+        (["[::1]:1,[2001:db8::1]:2"], ("[::1]:1", "[2001:db8::1]:2")),
+        (["unix:/a.sock,dns:///b:2,k8s:///n/s"], ("unix:/a.sock", "dns:///b:2", "k8s:///n/s")),
+        (["unix:/run/a,b.sock,file:/c,d"], ("unix:/run/a,b.sock", "file:/c,d")),
+    ],
+)
+def test_several_targets_may_stand_in_one_text(given: list[str], targets: tuple[str, ...]) -> None:
+    assert split_targets(given) == targets
+
+
+@pytest.mark.parametrize("text", ["a:1,", ",a:1", "a:1,,b:2", "a:1,b"])
+def test_a_target_is_missing_beside_a_comma(text: str) -> None:
+    targets = split_targets([text])
+
+    with pytest.raises(TargetError):
+        [parse_source(target) for target in targets]
 
 
 async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
