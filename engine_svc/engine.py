@@ -68,14 +68,15 @@ class FlushCache:
 
 @dataclass(frozen=True, slots=True)
 class SetAdapter:
-    """Put a packed LoRA adapter into a slot, or empty it; `done` is called once it is so.
+    """Put a packed LoRA adapter into a slot, or empty it.
 
-    No request of the slot's former adapter may be alive when this is sent.
+    `done` gets whether it worked, on the engine's thread. No request of the slot's former adapter
+    may be alive when this is sent.
     """
 
     slot: int
     adapter: PackedAdapter | None
-    done: Callable[[], object]
+    done: Callable[[bool], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +269,21 @@ class Engine:
             case FlushCache(done):
                 done(self._scheduler.flush_cache())
             case SetAdapter(slot, adapter, told):
-                self._executor.set_adapter(slot, adapter)
-                told()
+                told(self._set_adapter(slot, adapter))
             case Stop():
                 self._stopping = True
             case LoseWorker(message):
                 raise WorkerLostError(message)
+
+    def _set_adapter(self, slot: int, adapter: PackedAdapter | None) -> bool:
+        try:
+            self._executor.set_adapter(slot, adapter)
+        except WorkerLostError:
+            raise
+        except Exception:
+            log.exception("adapter slot %d could not be changed", slot)
+            return False
+        return True
 
     def _compute(self, batch: ScheduledBatch, report: Report, started: float) -> StepOutputs:
         submitted = self._clock()

@@ -1,7 +1,7 @@
 """Plans memory before anything is loaded, so that what cannot fit is refused rather than killed.
 
     ├────────────────────────── available ──────────────────────────┤
-    ├── weights ──┤── activations ──┤── KV pool ──┤──── left free ───┤
+    ├─ weights ─┤─ activations ─┤─ adapters ─┤─ KV pool ─┤─ left free ┤
 
 Available is what the system has free or what the tightest cgroup above this process still allows,
 whichever is less. Page cache that the kernel can drop counts as free.
@@ -76,6 +76,7 @@ class MemoryPlan:
     num_blocks: int
     max_model_len: int  # tokens
     notices: tuple[str, ...] = ()
+    adapters: int = 0
 
     @property
     def pool_bytes(self) -> int:
@@ -127,14 +128,14 @@ def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolReques
 
     Raises DoesNotFitError when the weights, the pool as asked for, or one context do not fit.
     """
-    fixed = needs.weights + needs.activations
+    fixed = fixed_bytes(needs)
     room = available.num_bytes - fixed
     if room < needs.kv_per_block:
         raise DoesNotFitError(
             f"the model takes {format_bytes(fixed)} ({format_bytes(needs.weights)} of weights, "
-            f"{format_bytes(needs.activations)} of activations), but {_describe(available)}; "
-            "raise the memory limit, choose a smaller or quantised model, or lower "
-            "--max-num-batched-tokens"
+            f"{format_bytes(needs.activations)} of activations{_of_adapters(needs.adapters)}), but "
+            f"{_describe(available)}; raise the memory limit, choose a smaller or quantised model, "
+            f"or lower --max-num-batched-tokens{' or --max-loras' * bool(needs.adapters)}"
         )
     wanted_len = min(pool.max_model_len or pool.model_len, pool.model_len)
     context_blocks = blocks_for(wanted_len, pool.block_size)
@@ -153,6 +154,7 @@ def plan_memory(needs: MemoryNeeds, available: AvailableMemory, pool: PoolReques
         block_size=pool.block_size,
         num_blocks=num_blocks,
         max_model_len=wanted_len,
+        adapters=needs.adapters,
     )
     if plan.pool_bytes > room:
         flag = "--num-gpu-blocks-override" if pool.num_blocks else "--kv-cache-memory-bytes"
@@ -233,7 +235,8 @@ def summary_lines(plan: MemoryPlan, spec: DecoderSpec, element_bytes: int) -> li
     arithmetic = token_arithmetic(per_token, spec, element_bytes)
     return [
         f"memory: {_describe(plan.available)}; weights {format_bytes(plan.weights)}, activations "
-        f"up to {format_bytes(plan.activations)}, KV pool {format_bytes(plan.pool_bytes)}",
+        f"up to {format_bytes(plan.activations)}{_of_adapters(plan.adapters, ' for adapters')}, "
+        f"KV pool {format_bytes(plan.pool_bytes)}",
         f"KV per token: {per_token:,} bytes{arithmetic and f' = {arithmetic}'}",
         f"KV pool: {plan.num_blocks:,} blocks of {plan.block_size} tokens = {plan.pool_tokens:,} "
         "tokens",
@@ -252,6 +255,15 @@ def format_bytes(count: int) -> str:
         if count >= 1 << power:
             return f"{count / (1 << power):.2f} {unit}"
     return f"{count} bytes"
+
+
+def fixed_bytes(needs: MemoryNeeds) -> int:
+    """What a decoder takes beside its KV pool."""
+    return needs.weights + needs.activations + needs.adapters
+
+
+def _of_adapters(num_bytes: int, words: str = " of adapters") -> str:
+    return f", {format_bytes(num_bytes)}{words}" if num_bytes else ""
 
 
 def _describe(available: AvailableMemory) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 import psutil
 from octavo.engine.v1 import engine_pb2 as pb
 
+from engine_svc.adapters.peft_directory import BaseModel
+from engine_svc.adapters.setup import AdapterSetup, load_modules, max_rank_of
 from engine_svc.backends import prepare_torch
 from engine_svc.constraints.compiler import GrammarCompiler
 from engine_svc.devices import available_gpu_memory
@@ -73,6 +75,7 @@ class LoadedEngine:
     limits: RequestLimits
     model_info: pb.GetModelInfoResponse
     grammars: GrammarCompiler
+    adapters: AdapterSetup | None  # None where the engine takes none
     # Has a function told when what computes is lost, and how, also between steps.
     watch: Watch
 
@@ -134,6 +137,7 @@ def _load(
         if team is not None:
             decoder = LeadingDecoder(decoder, team.ranks)
         decoder.allocate_kv(plan.num_blocks, plan.block_size)
+    adapters = _adapters(settings, opened, decoder, printer)
     with printer.phase("warming up"):
         _warm_up(decoder, plan.block_size)
         runner = ModelRunner(
@@ -156,6 +160,7 @@ def _load(
         computation.description,
         *([] if team is None else [team.summary]),
         *summary_lines(plan, spec, computation.kv_element_bytes),
+        *([] if adapters is None else adapters.summary),
         *(f"note: {notice}" for notice in notices),
     ]
     kv = KVCacheManager(plan.num_blocks, plan.block_size)
@@ -180,8 +185,31 @@ def _load(
         limits=limits,
         model_info=_model_info(settings, opened, plan, limits, summary),
         grammars=GrammarCompiler(settings.model.path, opened.spec.vocab_size, opened.eos_token_ids),
+        adapters=adapters,
         watch=watch,
     )
+
+
+def _adapters(
+    settings: Settings, opened: OpenedModel, decoder: Decoder, printer: StartupPrinter
+) -> AdapterSetup | None:
+    """What serves adapters, those of the flags loaded. Raises ModelError naming one that cannot."""
+    config = settings.adapters
+    if not config.enabled:
+        return None
+    served, path = served_names(settings), settings.model.path
+    setup = AdapterSetup(
+        base=BaseModel(opened.spec, opened.family, (*served, path.name, path.stem)),
+        served_names=served,
+        num_slots=config.num_slots,
+        max_rank=max_rank_of(config),
+        directory=config.directory,
+        pack=decoder.pack_adapter,
+    )
+    if not config.modules:
+        return setup
+    with printer.phase("loading adapters"):
+        return replace(setup, loaded=load_modules(config, setup, decoder))
 
 
 def _watch_nothing(on_lost: Callable[[str], object]) -> None:

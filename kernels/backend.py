@@ -157,6 +157,7 @@ class MemoryNeeds:
     weights: int
     activations: int  # peak beside weights and KV, for a step of the largest size
     kv_per_block: int
+    adapters: int = 0  # of all slots, as the engine reckons them: a back end plans without
 
 
 class PackedAdapter(Protocol):

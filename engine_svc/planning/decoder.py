@@ -6,11 +6,12 @@ opened ───┴▶ choose_computation ─▶ decoder_needs ─▶ plan_memor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from octavo.flags import QUANTIZED_CHECKPOINTS
 
+from engine_svc.adapters.setup import max_rank_of
 from engine_svc.backends import choose_backend, gpu_backend, has_kernels
 from engine_svc.config import ConfigError
 from engine_svc.devices import choose_device
@@ -19,6 +20,7 @@ from engine_svc.planning.stored_weights import kept_notice
 from engine_svc.processor import choose_dtype, usable_cores
 from kernels.backend import Precision
 from kernels.cpu.backend import CpuBackend
+from kernels.lora import adapter_elements
 
 if TYPE_CHECKING:
     from engine_svc.config import ParallelConfig, Settings
@@ -57,6 +59,11 @@ class Computation:
         if precision.kv_cache != "auto":
             parts += f", KV in {precision.kv_cache}"
         return f"computing in {precision.dtype}{parts}: {self.backend.description}"
+
+    @property
+    def adapter_element_bytes(self) -> int:
+        """Bytes of one element of an adapter: back ends keep them in the type of activations."""
+        return _ELEMENT_BYTES[self.precision.dtype]
 
     @property
     def kv_element_bytes(self) -> int:
@@ -123,7 +130,7 @@ def decoder_needs(settings: Settings, opened: OpenedModel, computation: Computat
     """What the model will take. Raises ConfigError for what its back end cannot do."""
     num_tokens = step_tokens(settings, opened)
     try:
-        return computation.backend.plan(
+        needs = computation.backend.plan(
             opened.spec,
             opened.source,
             computation.precision,
@@ -134,6 +141,17 @@ def decoder_needs(settings: Settings, opened: OpenedModel, computation: Computat
     except ValueError as error:
         reasons = filter(None, (str(error), computation.backend_notice))
         raise ConfigError("; ".join(reasons)) from error
+    return replace(needs, adapters=_adapter_bytes(settings, opened, computation))
+
+
+def _adapter_bytes(settings: Settings, opened: OpenedModel, computation: Computation) -> int:
+    """All slots full, and where that is the same memory one more adapter while it is read."""
+    if not settings.adapters.enabled:
+        return 0
+    elements = adapter_elements(opened.spec, max_rank_of(settings.adapters))
+    being_read = 0 if computation.on_gpu else _ELEMENT_BYTES["float32"]
+    slots = settings.adapters.num_slots * computation.adapter_element_bytes
+    return elements * (slots + being_read)
 
 
 def pool_request(settings: Settings, opened: OpenedModel) -> PoolRequest:

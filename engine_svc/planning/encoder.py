@@ -32,6 +32,8 @@ def check_flags(settings: Settings) -> None:
             f"--tensor-parallel-size {settings.parallel.num_ranks}: an encoder computes on one "
             "rank; several of them behind a router share the work"
         )
+    if settings.adapters.enabled:
+        raise ConfigError("--enable-lora: encoders take no adapters")
     if settings.batch.speculative_config is not None:
         raise ConfigError("--speculative-config: an encoder generates nothing to guess at")
 

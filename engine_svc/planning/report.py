@@ -67,6 +67,7 @@ class Report:
     problem: str | None
     weight_bytes: int
     activation_bytes: int
+    adapter_bytes: int  # of all that may be loaded together
     step_tokens: int
     kv: KvReport | None  # an encoder has none
     max_model_len: int  # tokens; 0 where nothing fits
@@ -79,7 +80,8 @@ class Report:
     def left_bytes(self) -> int:
         """What the plan leaves free."""
         pool = self.kv.pool_bytes if self.kv else 0
-        return self.available_bytes - self.weight_bytes - self.activation_bytes - pool
+        fixed = self.weight_bytes + self.activation_bytes + self.adapter_bytes
+        return self.available_bytes - fixed - pool
 
     def as_json(self) -> dict[str, Any]:
         """The record with names and numbers only."""
@@ -123,6 +125,7 @@ def report(
         tensor_parallel_size=num_ranks,
         weight_bytes=sizes.needs.weights,
         activation_bytes=sizes.needs.activations,
+        adapter_bytes=sizes.needs.adapters,
         step_tokens=sizes.step_tokens,
         kv=KvReport(
             sizes.kv_per_token,
@@ -199,6 +202,7 @@ def _encoder_report(
         tensor_parallel_size=1,
         weight_bytes=needs.weights,
         activation_bytes=needs.activations,
+        adapter_bytes=0,
         step_tokens=step_tokens,
         kv=None,
         max_model_len=max_len,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine_svc.memory import MemoryPlan, plan_memory, token_arithmetic
+from engine_svc.memory import MemoryPlan, fixed_bytes, plan_memory, token_arithmetic
 from engine_svc.planning.decoder import (
     Computation,
     choose_computation,
@@ -73,8 +73,8 @@ class Sizes:
 
     @property
     def fixed(self) -> int:
-        """Weights and activations."""
-        return self.needs.weights + self.needs.activations
+        """All but the KV pool."""
+        return fixed_bytes(self.needs)
 
     @property
     def room(self) -> int:

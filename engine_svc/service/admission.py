@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from octavo.engine.v1 import engine_pb2 as pb
 
+    from engine_svc.adapters.registry import Adapters
     from engine_svc.constraints.compiler import GrammarCompiler
     from engine_svc.constraints.grammar import Grammar
     from engine_svc.service.metrics import EngineMetrics
@@ -34,7 +35,9 @@ class Admission:
         draw_seed: Callable[[], int],
         grammars: GrammarCompiler,
         metrics: EngineMetrics,
+        adapters: Adapters,
     ) -> None:
+        self._adapters = adapters
         self._limits = limits
         self._draw_seed = draw_seed
         self._grammars = grammars
@@ -43,7 +46,8 @@ class Admission:
     def check(self, request: pb.GenerateRequest) -> Submission:
         """The submission of a request, whose constraint is not compiled. Raises RequestError."""
         try:
-            return parse_submission(request, self._limits, self._draw_seed)
+            adapter = self._adapters.find(request.lora, request.expect.adapter_version)
+            return parse_submission(request, self._limits, self._draw_seed, adapter)
         except RequestError as error:
             is_invalid = error.status.code == Code.INVALID_ARGUMENT
             self._metrics.on_rejected("invalid" if is_invalid else "expectation")

@@ -134,11 +134,11 @@ class AsyncEngine:
             until = now + submission.timeout
             deadline = until if deadline is None else min(deadline, until)
         live = LiveRequest(submission, stream, last_event_at=now)
+        if submission.adapter is not None:
+            submission.adapter.take(live)
         if self._tracer is not None:
             live.story = submission.story(now)
-        first_key = next(self._keys)
-        for _ in range(len(submission.choices) - 1):
-            next(self._keys)
+        first_key, *_ = itertools.islice(self._keys, len(submission.choices))
         requests = submission.requests(first_key, arrival=now, deadline=deadline, group=live)
         for request in requests:
             choice = Choice(live, request, num_output_tokens=request.num_resumed)
@@ -172,15 +172,14 @@ class AsyncEngine:
         """Forgets the prefix cache; returns the number of blocks."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
-        self._engine.send(
-            FlushCache(lambda count: loop.call_soon_threadsafe(done.set_result, count))
-        )
+        send = self._engine.send
+        send(FlushCache(lambda count: loop.call_soon_threadsafe(done.set_result, count)))
         return await done
 
     def start_draining(self) -> None:
         """Refuses new requests from now on."""
         self._draining = True
-        self._notify_watchers()
+        self.notify_watchers()
 
     async def drained(self) -> None:
         """Returns once no request is alive."""
@@ -240,7 +239,7 @@ class AsyncEngine:
             self._deliver_step(report)
         if report.kv_stored or report.kv_removed:
             self.kv_events.add(report.kv_stored, report.kv_removed)
-        self._notify_watchers()
+        self.notify_watchers()
         self._metrics.on_sent(time.perf_counter() - started)
 
     def _deliver_step(self, report: Report) -> None:
@@ -379,7 +378,7 @@ class AsyncEngine:
 
     def _remove(self, choice: Choice) -> None:
         del self._choices[choice.request.key]
-        del choice.live.choices[choice.request.choice]
+        choice.live.remove(choice.request.choice)
         if not self._choices:
             self._empty.set()
 
@@ -392,8 +391,9 @@ class AsyncEngine:
     def _fail(self) -> None:
         self.failed.set()
         self.end_all()
-        self._notify_watchers()
+        self.notify_watchers()
 
-    def _notify_watchers(self) -> None:
+    def notify_watchers(self) -> None:
+        """Sets the events of `watch`."""
         for event in self._watchers:
             event.set()

@@ -79,6 +79,7 @@ class EmbedSubmission:
     tenant: str
     traceparent: str = ""
     timeout: float | None = None  # the call's own deadline is all there is
+    adapter: None = None  # it is the model itself that embeds
     sampling: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=0))
 
     @property

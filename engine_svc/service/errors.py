@@ -7,6 +7,7 @@
     queue full, client too slow          RESOURCE_EXHAUSTED   RetryInfo (full queue), ErrorInfo
     draining, stopping                   UNAVAILABLE          ErrorInfo DRAINING, RetryInfo
     engine cannot keep up (stalled)      UNAVAILABLE          ErrorInfo OVERLOADED, RetryInfo
+    an adapter cannot be (un)loaded      as admin.proto says  ErrorInfo with the reason
     deadline passed                      DEADLINE_EXCEEDED    ErrorInfo with metadata stage
     Generate on a model that embeds      UNIMPLEMENTED        none
     a bug                                INTERNAL             none: the traceback is in the log
@@ -111,6 +112,11 @@ def deadline_exceeded(stage: str) -> RequestError:
         f"the deadline passed in stage {stage}",
         [_error_info("DEADLINE_EXCEEDED", stage=stage)],
     )
+
+
+def refused(code: int, message: str, reason: str) -> RequestError:
+    """What an operator asks for cannot be done, for a reason that programs know by its name."""
+    return RequestError(code, message, [_error_info(reason)])
 
 
 def internal() -> RequestError:

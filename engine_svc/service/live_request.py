@@ -33,6 +33,12 @@ class LiveRequest:
     vectors: dict[int, Float32s] = field(default_factory=dict)  # embeddings, by choice
     story: RequestStory | None = None  # where it is traced
 
+    def remove(self, choice: int) -> None:
+        """One of its choices has ended; with the last, it lets its adapter go."""
+        del self.choices[choice]
+        if not self.choices and self.submission.adapter is not None:
+            self.submission.adapter.let_go(self)
+
 
 @dataclass(slots=True, eq=False)
 class Choice:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from engine_svc.service.metrics_histogram import StepHistogram
-from engine_svc.service.metrics_state import LABELS, StateCollector
+from engine_svc.service.metrics_state import LABELS, AdapterState, StateCollector
 from engine_svc.service.speculation_metrics import SpeculationMetrics
 
 if TYPE_CHECKING:
@@ -58,12 +58,13 @@ class EngineMetrics:
         max_model_len: int,
         load: Callable[[], Load],
         cache_config: Mapping[str, str],
+        adapters: Callable[[], AdapterState] = AdapterState,
     ) -> None:
         self.registry = CollectorRegistry()
         self._labels = (model_name, engine)
         self._send_seconds = 0.0
         self.registry.register(
-            StateCollector(self._labels, load, lambda: self._send_seconds, cache_config)
+            StateCollector(self._labels, load, lambda: self._send_seconds, cache_config, adapters)
         )
 
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of scheduled choices.")

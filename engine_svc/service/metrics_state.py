@@ -4,6 +4,7 @@ or drift, and that cost a step nothing but what the state keeps anyway."""
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import (
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 LABELS = ("model_name", "engine")
 """Of every metric of an engine."""
 
-_NO_ADAPTERS = ("0", "", "")  # max_lora, running_lora_adapters, waiting_lora_adapters
+
+@dataclass(frozen=True, slots=True)
+class AdapterState:
+    """Adapters that choices use, by name and separated by commas, and how many may be loaded."""
+
+    most: int = 0
+    running: str = ""
+    waiting: str = ""
 
 
 class StateCollector(Collector):
@@ -36,11 +44,13 @@ class StateCollector(Collector):
         load: Callable[[], Load],
         send_seconds: Callable[[], float],
         cache_config: Mapping[str, str],
+        adapters: Callable[[], AdapterState],
     ) -> None:
         self._labels = labels
         self._load = load
         self._send_seconds = send_seconds
         self._cache_config = cache_config
+        self._adapters = adapters
 
     def collect(self) -> Iterable[Metric]:
         """The families."""
@@ -64,10 +74,12 @@ class StateCollector(Collector):
             yield gauge
         lora = GaugeMetricFamily(
             "vllm:lora_requests_info",
-            "Adapters by name in labels, of which there are none yet; the value is the time.",
+            "Adapters that choices use, by name in labels; the value is the time.",
             labels=(*LABELS, "max_lora", "running_lora_adapters", "waiting_lora_adapters"),
         )
-        lora.add_metric((*self._labels, *_NO_ADAPTERS), time.time())
+        adapters = self._adapters()
+        names = (str(adapters.most), adapters.running, adapters.waiting)
+        lora.add_metric((*self._labels, *names), time.time())
         yield lora
 
     def _counters(self, load: Load) -> Iterable[Metric]:

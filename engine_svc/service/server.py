@@ -29,9 +29,11 @@ from octavo.engine.v1 import (
 )
 from octavo.grpc_metrics import CountCalls
 
+from engine_svc.adapters.registry import Adapters
 from engine_svc.encoder_startup import LoadedEncoder
 from engine_svc.encoding.loop import EncoderLoop
 from engine_svc.engine import Engine
+from engine_svc.scheduling.request import RequestStatus
 from engine_svc.service.admission import Admission
 from engine_svc.service.async_encoder import AsyncEncoder
 from engine_svc.service.async_engine import AsyncEngine
@@ -39,6 +41,7 @@ from engine_svc.service.embedding import MAX_INPUTS, EmbedAdmission, embed_limit
 from engine_svc.service.encoder_servicer import EncoderServicer
 from engine_svc.service.health import EngineHealth
 from engine_svc.service.metrics import EngineMetrics
+from engine_svc.service.metrics_state import AdapterState
 from engine_svc.service.servicers import AdminServicer, EngineServicer, TelemetryServicer
 
 if TYPE_CHECKING:
@@ -112,9 +115,10 @@ class EngineServer:
         servicer: EngineServicer | EncoderServicer
         if isinstance(loaded, LoadedEncoder):
             metrics, self.engine, servicer = _encoder_parts(loaded, service, batch, tracer)
+            adapters = Adapters(None, lambda _: None, (), lambda: None)
         else:
             self._grammars = loaded.grammars
-            metrics, self.engine, servicer = _generator_parts(
+            metrics, self.engine, servicer, adapters = _generator_parts(
                 loaded, service, batch, policy, self._options, tracer
             )
         self._health = EngineHealth(self.engine, health_servicer, _SERVICES)
@@ -128,10 +132,11 @@ class EngineServer:
         self._server = grpc.aio.server(interceptors=[counting], options=_OPTIONS)
         engine_pb2_grpc.add_EngineServicer_to_server(servicer, self._server)
         telemetry_pb2_grpc.add_TelemetryServicer_to_server(
-            TelemetryServicer(self.engine, self._health, metrics, info.instance_id), self._server
+            TelemetryServicer(self.engine, self._health, metrics, adapters, info.instance_id),
+            self._server,
         )
         admin_pb2_grpc.add_AdminServicer_to_server(
-            AdminServicer(self.engine, self._health), self._server
+            AdminServicer(self.engine, self._health, adapters), self._server
         )
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, self._server)
         channelz.add_channelz_servicer(self._server)
@@ -235,7 +240,11 @@ def _seed_source(base: int | None) -> Callable[[], int]:
     return lambda: series.getrandbits(64)
 
 
-def _metrics(info: engine_pb2.GetModelInfoResponse, load: Callable[[], Load]) -> EngineMetrics:
+def _metrics(
+    info: engine_pb2.GetModelInfoResponse,
+    load: Callable[[], Load],
+    adapters: Callable[[], AdapterState] = AdapterState,
+) -> EngineMetrics:
     return EngineMetrics(
         model_name=info.served_names[0],
         engine=info.instance_id[:8],
@@ -246,6 +255,7 @@ def _metrics(info: engine_pb2.GetModelInfoResponse, load: Callable[[], Load]) ->
             "num_gpu_blocks": str(info.num_blocks),
             "cache_dtype": "auto",
         },
+        adapters=adapters,
     )
 
 
@@ -265,11 +275,19 @@ def _generator_parts(
     policy: RequestPolicy,
     options: ServingOptions,
     tracer: RequestTracer | None,
-) -> tuple[EngineMetrics, AsyncEngine, EngineServicer]:
+) -> tuple[EngineMetrics, AsyncEngine, EngineServicer, Adapters]:
     info = loaded.model_info
     loop = Engine(loaded.scheduler, loaded.kv, loaded.executor)
     loaded.watch(loop.lose_worker)
-    metrics = _metrics(info, lambda: loop.load)
+    metrics = _metrics(
+        info,
+        lambda: loop.load,
+        lambda: AdapterState(
+            adapters.most,
+            adapters.named(RequestStatus.RUNNING),
+            adapters.named(RequestStatus.WAITING),
+        ),
+    )
     engine = AsyncEngine(
         loop,
         metrics,
@@ -280,14 +298,18 @@ def _generator_parts(
         stall_timeout=service.stall_timeout,
         tracer=tracer,
     )
+    adapters = Adapters(
+        loaded.adapters, loop.send, (engine.failed, engine.closing), engine.notify_watchers
+    )
     servicer = EngineServicer(
         engine,
-        Admission(loaded.limits, _seed_source(policy.seed), loaded.grammars, metrics),
+        Admission(loaded.limits, _seed_source(policy.seed), loaded.grammars, metrics, adapters),
         EmbedAdmission(embed_limits(loaded.limits), metrics),
         info,
+        adapters,
         options.max_unsent_tokens,
     )
-    return metrics, engine, servicer
+    return metrics, engine, servicer, adapters
 
 
 def _encoder_parts(

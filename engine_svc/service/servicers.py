@@ -17,7 +17,7 @@ from octavo.engine.v1 import (
 )
 
 from engine_svc.service.embedding import EmbedSubmission
-from engine_svc.service.errors import RequestError
+from engine_svc.service.errors import RequestError, draining
 from engine_svc.service.output_stream import OutputStream, to_response
 from engine_svc.service.request_story import valid_traceparent
 from engine_svc.service.session import Session
@@ -25,6 +25,7 @@ from engine_svc.service.session import Session
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from engine_svc.adapters.registry import Adapters
     from engine_svc.service.admission import Admission
     from engine_svc.service.async_engine import AsyncEngine
     from engine_svc.service.embedding import EmbedAdmission
@@ -61,12 +62,14 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         admission: Admission,
         embed_admission: EmbedAdmission,
         model_info: engine_pb2.GetModelInfoResponse,
+        adapters: Adapters,
         max_unsent_tokens: int,
     ) -> None:
         self._engine = engine
         self._admission = admission
         self._embed_admission = embed_admission
         self._model_info = model_info
+        self._adapters = adapters
         self._max_unsent_tokens = max_unsent_tokens
 
     async def Generate(  # noqa: N802 -- gRPC's name
@@ -165,19 +168,25 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         request: engine_pb2.GetModelInfoRequest,  # noqa: ARG002 -- it has no fields
         context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 -- gRPC's signature
     ) -> engine_pb2.GetModelInfoResponse:
-        """The model and the limits, fixed since start-up."""
-        return self._model_info
+        """The model and the limits, fixed since start-up, and the adapters of now."""
+        return self._adapters.describe(self._model_info)
 
 
 class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
     """octavo.engine.v1.Telemetry."""
 
     def __init__(
-        self, engine: ServedEngine, health: EngineHealth, metrics: EngineMetrics, instance_id: str
+        self,
+        engine: ServedEngine,
+        health: EngineHealth,
+        metrics: EngineMetrics,
+        adapters: Adapters,
+        instance_id: str,
     ) -> None:
         self._engine = engine
         self._health = health
         self._metrics = metrics
+        self._adapters = adapters
         self._instance_id = instance_id
 
     async def WatchLoads(  # noqa: N802 -- gRPC's name
@@ -231,15 +240,17 @@ class TelemetryServicer(telemetry_pb2_grpc.TelemetryServicer):
             num_free_blocks=load.num_free_blocks,
             num_blocks=load.num_blocks,
             step_seconds=load.step_seconds,
+            info_revision=self._adapters.revision,
         )
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     """octavo.engine.v1.Admin."""
 
-    def __init__(self, engine: ServedEngine, health: EngineHealth) -> None:
+    def __init__(self, engine: ServedEngine, health: EngineHealth, adapters: Adapters) -> None:
         self._engine = engine
         self._health = health
+        self._adapters = adapters
 
     async def Drain(  # noqa: N802 -- gRPC's name
         self,
@@ -259,3 +270,29 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.FlushCacheResponse:
         """Forgets what the prefix cache keeps for nobody."""
         return admin_pb2.FlushCacheResponse(num_blocks=await self._engine.flush_cache())
+
+    async def LoadAdapter(  # noqa: N802 -- gRPC's name
+        self,
+        request: admin_pb2.LoadAdapterRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> admin_pb2.LoadAdapterResponse:
+        """Loads an adapter; goes on where the caller does not wait for it."""
+        try:
+            if self._engine.is_draining:
+                raise draining()
+            adapter = await self._adapters.load(request.name, request.source)
+        except RequestError as error:
+            await abort(context, error)
+        return admin_pb2.LoadAdapterResponse(adapter=adapter)
+
+    async def UnloadAdapter(  # noqa: N802 -- gRPC's name
+        self,
+        request: admin_pb2.UnloadAdapterRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> admin_pb2.UnloadAdapterResponse:
+        """Lets an adapter go; goes on where the caller does not wait for it."""
+        try:
+            await self._adapters.unload(request.name)
+        except RequestError as error:
+            await abort(context, error)
+        return admin_pb2.UnloadAdapterResponse()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from octavo.engine.v1 import engine_pb2 as pb
 
+    from engine_svc.adapters.served import ServedAdapter
+
 
 MAX_CHOICES = 128
 _MAX_LOGIT_BIASES = 1024
@@ -64,6 +66,7 @@ class Submission:
     traceparent: str = ""
     attempt: int = 0
     prepared_in: float = 0.0  # seconds that its constraint took to be compiled
+    adapter: ServedAdapter | None = None
 
     @property
     def choices(self) -> list[int]:
@@ -90,14 +93,18 @@ class Submission:
 
 
 def parse_submission(
-    request: pb.GenerateRequest, limits: RequestLimits, draw_seed: Callable[[], int]
+    request: pb.GenerateRequest,
+    limits: RequestLimits,
+    draw_seed: Callable[[], int],
+    adapter: ServedAdapter | None = None,
 ) -> Submission:
-    """Checks a request.
+    """Checks a request, whose adapter was found.
 
     Raises RequestError: INVALID_ARGUMENT, or FAILED_PRECONDITION where `expect` does not hold.
     """
     _check_expectations(request, limits)
-    _check_unsupported(request, limits)
+    if request.priority and not limits.accepts_priority:
+        raise invalid("priority", "the engine schedules by arrival (--scheduling-policy fcfs)")
     for field in ("request_id", "tenant", "cache_salt", "traceparent"):
         if len(getattr(request, field)) > _MAX_NAME:
             raise invalid(field, f"must have at most {_MAX_NAME} characters")
@@ -122,6 +129,7 @@ def parse_submission(
         constraint=_parse_constraint(request),
         traceparent=valid_traceparent(request.traceparent),
         attempt=request.attempt,
+        adapter=adapter,
     )
 
 
@@ -133,13 +141,6 @@ def _check_expectations(request: pb.GenerateRequest, limits: RequestLimits) -> N
     ):
         if wanted and wanted != actual:
             raise mismatch(f"expect.{field}", wanted, actual)
-
-
-def _check_unsupported(request: pb.GenerateRequest, limits: RequestLimits) -> None:
-    if request.lora:
-        raise invalid("lora", "this engine serves no adapters")
-    if request.priority and not limits.accepts_priority:
-        raise invalid("priority", "the engine schedules by arrival (--scheduling-policy fcfs)")
 
 
 def _check_prompt(prompt: tuple[int, ...], limits: RequestLimits) -> None:
@@ -367,6 +368,7 @@ def make_requests(
     The prompt is the same for all of them, so the first alone reports its log-probabilities.
     """
     without_prompt = replace(submission.sampling, prompt_logprobs=None)
+    adapter = submission.adapter
     return tuple(
         Request(
             key=first_key + index,
@@ -379,6 +381,8 @@ def make_requests(
             priority=submission.priority,
             tenant=submission.tenant,
             cache_salt=submission.cache_salt,
+            lora=adapter.version if adapter else "",
+            adapter_slot=adapter.slot if adapter else -1,
             deadline=deadline,
             group=group,
             grammar_ended=choice in submission.ended_by_grammar,

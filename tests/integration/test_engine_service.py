@@ -29,6 +29,7 @@ from octavo.engine.v1 import (
 from octavo.tracing import Tracing
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine_svc.adapters.setup import AdapterSetup
 from engine_svc.config import BatchConfig, RequestPolicy, ServiceConfig
 from engine_svc.constraints.compiler import GrammarCompiler
 from engine_svc.scheduling.kv_cache_manager import KVCacheManager
@@ -107,6 +108,7 @@ async def serving(
     stall_timeout=60.0,
     options: ServingOptions | None = None,
     tracing: Tracing | None = None,
+    adapters: AdapterSetup | None = None,
 ):
     executor = executor or ScriptedExecutor()
     kv = KVCacheManager(num_blocks, 16)
@@ -142,6 +144,7 @@ async def serving(
             max_n=128,
         ),
         grammars=GrammarCompiler(tmp_path, 1000, frozenset({EOS})),
+        adapters=adapters,
         watch=lambda _on_lost: None,
     )
     batch = BatchConfig(

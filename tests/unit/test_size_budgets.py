@@ -16,18 +16,18 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 
 # Lines per part, with docstrings and comments, which are about a quarter. Generated code is free.
 PACKAGE_BUDGETS = {
-    "engine_svc": 2100,  # the loop, configuration, start-up and its trace, memory plan, devices
+    "engine_svc": 2150,  # the loop, configuration, start-up and its trace, memory plan, devices
     "engine_svc/scheduling": 1700,  # with the books of what choices wait for
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
-    "engine_svc/adapters": 900,  # PEFT's files read and checked; who holds which slot
+    "engine_svc/adapters": 1050,  # PEFT's files read and checked; who holds which slot
     "engine_svc/worker": 1330,
     "engine_svc/parallel": 1000,  # several ranks: how they meet, are told of steps, and end
-    "engine_svc/service": 3600,  # everything grpc: submission, streams, health, metrics, traces
+    "engine_svc/service": 3700,  # everything grpc: submission, streams, health, metrics, traces
     "engine_svc/models": 1400,  # decoder and encoder families, 35 to 110 lines each
     "engine_svc/loader": 1500,
     "engine_svc/loader/quantized": 1250,  # four methods in six layouts, each checked before reading
-    "engine_svc/planning": 1300,  # sizes before loading, and `octavo plan`: advice, table, JSON
+    "engine_svc/planning": 1350,  # sizes before loading, and `octavo plan`: advice, table, JSON
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
     "router_svc": 3400,  # commands, server, pipeline, offline API
     "router_svc/engines": 1100,  # one engine's connection: session, encoder calls, TLS

@@ -98,7 +98,6 @@ def test_ends_are_masked_until_the_minimum_length_only_if_they_end_anything():
         ({"prompt_token_ids": [1, 100]}, "prompt_token_ids[1]"),
         ({"n": 0}, "n"),
         ({"n": 129}, "n"),
-        ({"lora": "adapter"}, "lora"),
         ({"constraint": pb.Constraint()}, "constraint"),
         ({"tenant": "t" * 513}, "tenant"),
         (sampling(temperature=-0.1), "sampling.temperature"),

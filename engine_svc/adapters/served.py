@@ -1,0 +1,68 @@
+"""Adapters that requests may name, as the event loop knows them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from octavo.engine.v1 import engine_pb2 as pb
+
+from engine_svc.service.errors import invalid
+
+if TYPE_CHECKING:
+    from engine_svc.scheduling.request import RequestStatus
+    from engine_svc.service.errors import RequestError
+    from engine_svc.service.live_request import LiveRequest
+
+
+def not_loaded() -> RequestError:
+    """INVALID_ARGUMENT for a name that no adapter has, or no longer."""
+    return invalid("lora", "no adapter of this name is loaded")
+
+
+@dataclass(slots=True, eq=False)
+class ServedAdapter:
+    """An adapter in a slot, from its loading until no request is left of it."""
+
+    name: str
+    version: str
+    rank: int
+    source: str
+    slot: int
+    accepts: bool = True
+    _live: set[LiveRequest] = field(default_factory=set)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """No request is alive yet."""
+        self._idle.set()
+
+    def take(self, live: LiveRequest) -> None:
+        """A request begins. Raises RequestError once the adapter is being unloaded."""
+        if not self.accepts:
+            raise not_loaded()
+        self._live.add(live)
+        self._idle.clear()
+
+    def let_go(self, live: LiveRequest) -> None:
+        """All of a request's choices have ended, in the engine as well."""
+        self._live.discard(live)
+        if not self._live:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns once no request is alive."""
+        await self._idle.wait()
+
+    def has(self, status: RequestStatus) -> bool:
+        """Whether a choice of any of its requests has this status."""
+        return any(
+            choice.request.status is status
+            for live in self._live
+            for choice in live.choices.values()
+        )
+
+    def message(self) -> pb.Adapter:
+        """As GetModelInfo gives it."""
+        return pb.Adapter(name=self.name, version=self.version, rank=self.rank, source=self.source)
