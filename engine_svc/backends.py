@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernels.collectives import Collectives
     from kernels.cpu.weight_cache import WeightCache
     from kernels.encoder import EncoderBackend
+    from kernels.gpu.backend import GpuBackend
     from kernels.spec import DecoderSpec
 
 _SPINS = "1000"  # some 20 µs
@@ -56,7 +57,7 @@ def choose_backend(
     return ReferenceBackend(threads, collectives), notice
 
 
-def gpu_backend(*, max_num_batched_tokens: int, max_num_seqs: int) -> Backend:
+def gpu_backend(*, max_num_batched_tokens: int, max_num_seqs: int) -> GpuBackend:
     """The back end for the current GPU, where `engine_svc.devices` says that it can be used."""
     from kernels.gpu.backend import GpuBackend
     from kernels.gpu.device import current_device

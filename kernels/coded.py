@@ -22,13 +22,18 @@ if TYPE_CHECKING:
     Codes: TypeAlias = npt.NDArray[np.uint8]
     Floats: TypeAlias = npt.NDArray[np.float32]
 
-# In all three a group is a multiple of CODED_COLS neighbouring columns.
+# In the first three a group is a multiple of CODED_COLS neighbouring columns.
 INT4 = "INT4"  # codes 0 to 15 that stand at zero for 8
 UINT4 = "UINT4"  # codes 0 to 15, a zero point for each group
 INT8 = "INT8"  # codes 0 to 255 that stand at zero for 128
 CODED_COLS = 32
+FP8 = "F8_E4M3"  # bytes of float8 with a scale for each row, for activations in float8 as well
+FP8_WEIGHTS = "F8_E4M3 weights"  # the same for activations in 16 bits, or scales for FP8_COLS
+FP8_COLS = 64  # neighbouring columns, or multiples, that share a scale
 
 _GPU_COLS = 64  # that `kernels.gpu.w4a16` takes at a time
+_FP8_ALIGNMENT = 16  # columns of float8 that a GPU fetches at once
+_SCALE_BYTES = 4
 _ROW_UNIT = 32
 _DECODED_VALUES = 1 << 20  # at a time
 
@@ -95,7 +100,20 @@ class CodedTensor(Protocol):
 
 def keeps_codes(schemes: Iterable[str], num_cols: int) -> bool:
     """Whether a GPU multiplies with matrices of these schemes, side by side, as they are coded."""
-    return num_cols % _GPU_COLS == 0 and all(scheme in (INT4, UINT4) for scheme in schemes)
+    found = set(schemes)
+    if found <= {FP8, FP8_WEIGHTS}:
+        return num_cols % _FP8_ALIGNMENT == 0
+    return num_cols % _GPU_COLS == 0 and found <= {INT4, UINT4}
+
+
+def kept_bytes(schemes: Iterable[str], num_cols: int) -> float:
+    """What a weight of such matrices takes at most, its part of scales and zero points included."""
+    found = set(schemes)
+    if found == {FP8}:
+        return 1 + _SCALE_BYTES / num_cols
+    if FP8_WEIGHTS in found:
+        return 1 + _SCALE_BYTES / FP8_COLS
+    return 0.5 + (2 + 1) / CODED_COLS
 
 
 def decoded(tensor: CodedTensor) -> Floats:

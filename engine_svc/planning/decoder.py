@@ -117,7 +117,8 @@ def _on_gpu(settings: Settings, opened: OpenedModel) -> Computation:
         max_num_batched_tokens=step_tokens(settings, opened),
         max_num_seqs=settings.batch.max_num_seqs,
     )
-    kept = kept_notice(opened, precision, "cuda")
+    rounds = backend.multiplies_fp8(precision)
+    kept = kept_notice(opened, precision, "cuda", multiplies_fp8=rounds)
     return Computation(precision, backend, None, None, kept, on_gpu=True)
 
 

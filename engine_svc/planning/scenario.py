@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _LOGIT_BYTES = 4
 _GPU_NOTICE = (
-    "on a GPU weights, KV and activations are held in 16 bit, but for a checkpoint's 4-bit codes; "
-    "int8 and int4 by flag are sizes only; CUDA's own memory is in the share that is left out"
+    "on a GPU weights, KV and activations are held in 16 bit, but for a checkpoint's 4-bit and "
+    "fp8 codes; int8 and int4 by flag are only sizes; CUDA's own memory is in the share left out"
 )
 
 
@@ -140,7 +140,7 @@ def _as_on_gpu(scenario: Scenario) -> Settings:
     changes: dict[str, Any] = {"device": "cpu"}
     if model.dtype in ("auto", "float16"):
         changes["dtype"] = "bfloat16"  # all 16-bit types take the same
-    if model.quantization == "auto" and not keeps:
+    if model.quantization in ("auto", opened.quantization) and not keeps:
         changes["quantization"] = "none"  # quantised files are decoded
     settings = scenario.with_model(**changes).settings
     if settings.cache.dtype == "fp8":  # counted as half of this

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from kernels.coded import INT4, INT8, UINT4, keeps_codes
+from kernels.coded import FP8, FP8_WEIGHTS, INT4, INT8, UINT4, keeps_codes
 from kernels.cpu.packing import DENSE_SCHEMES, MatrixFormat
 from kernels.cpu.weight_layout import plan_weights
 
@@ -28,11 +28,16 @@ _NAMES = {
 
 
 def kept_notice(
-    opened: OpenedModel, precision: Precision, backend: Literal["cpu", "cuda", "reference"]
+    opened: OpenedModel,
+    precision: Precision,
+    backend: Literal["cpu", "cuda", "reference"],
+    *,
+    multiplies_fp8: bool = False,
 ) -> str | None:
     """What becomes of quantised matrices in a back end; None for a checkpoint that has none.
 
-    Raises ValueError for a precision that is none.
+    `multiplies_fp8`: a GPU rounds activations to fp8 where the checkpoint means it to. Raises
+    ValueError for a precision that is none.
     """
     if opened.quantization is None:
         return None
@@ -45,7 +50,13 @@ def kept_notice(
         ]
     else:
         held = [
-            _unpacked(opened.source.scheme(name), shape[1], precision, backend)
+            _unpacked(
+                opened.source.scheme(name),
+                shape[1],
+                precision,
+                keeps=backend == "cuda" and precision.weights != "none",
+                multiplies_fp8=multiplies_fp8,
+            )
             for name, shape in opened.spec.weight_shapes().items()
             if len(shape) == 2
         ]
@@ -53,13 +64,18 @@ def kept_notice(
     return f"matrices quantised by {opened.quantization} are held so: {told}"
 
 
-def _unpacked(scheme: str, num_cols: int, precision: Precision, backend: str) -> str:
+def _unpacked(
+    scheme: str, num_cols: int, precision: Precision, *, keeps: bool, multiplies_fp8: bool
+) -> str:
     """How a matrix is held by a back end that packs none."""
     if scheme in DENSE_SCHEMES:
         return "dense"
-    if backend == "cuda" and keeps_codes([scheme], num_cols):
+    if not (keeps and keeps_codes([scheme], num_cols)):
+        return f"decoded to {precision.dtype}"
+    if scheme not in (FP8, FP8_WEIGHTS):
         return "in 4 bits, codes as they are"
-    return f"decoded to {precision.dtype}"
+    both = scheme == FP8 and multiplies_fp8
+    return f"in fp8, codes as they are, for activations in {'fp8' if both else precision.dtype}"
 
 
 def _packed(scheme: str, format_: MatrixFormat) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from kernels.backend import MemoryNeeds
-from kernels.coded import keeps_codes
+from kernels.coded import FP8, keeps_codes, kept_bytes
 from kernels.collectives import Single
 from kernels.gpu.decoder import LOGIT_ROWS, SHARING_REQUESTS, GpuDecoder
+from kernels.gpu.fp8_linear import multiplies_fp8
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, coded_linear
 from kernels.reference.weights import load_weights
@@ -23,9 +25,7 @@ if TYPE_CHECKING:
 
 _FLOAT32_BYTES = 4
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-# Matrices that are one product; and a code, with its part of a scale and a zero point of 32.
-_STACKED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
-_CODED_BYTES = 0.5 + (2 + 1) / 32
+_STACKED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))  # matrices that are one product
 _GRAPH_SHARE = 1.1  # what captured graphs and the allocator keep beside live arrays
 
 
@@ -61,6 +61,10 @@ class GpuBackend:
         name = torch.cuda.get_device_name(self._device)
         return f"Triton kernels on {name} (sm_{major}{minor}), CUDA graphs for decoding"
 
+    def multiplies_fp8(self, precision: Precision) -> bool:
+        """Whether rows that meet fp8 weights are rounded to fp8 here, if the weights are for it."""
+        return multiplies_fp8(self._device, _checked(precision)[0])
+
     def plan(
         self,
         spec: DecoderSpec,
@@ -82,9 +86,11 @@ class GpuBackend:
         shared = min(SHARING_REQUESTS, max_num_seqs) * spec.num_heads
         shared *= -(-spec.max_position // split) * (spec.head_dim + 2) * _FLOAT32_BYTES
         rows = max(max_num_batched_tokens, max_num_seqs)
-        step = _step_peak(spec, dtype, rows) + _shared_peak(spec, dtype, rows, ranks, vocab_size)
+        rounds = multiplies_fp8(self._device, dtype) and _has_fp8(spec, source, precision)
+        step = _step_peak(spec, dtype, rows, rounds_rows=rounds)
+        step += _shared_peak(spec, dtype, rows, ranks, vocab_size)
         return MemoryNeeds(
-            weights=_weight_bytes(spec, source, dtype) + tables,
+            weights=_weight_bytes(spec, source, precision, dtype) + tables,
             activations=int((step + shared) * _GRAPH_SHARE),
             kv_per_block=kv_elements * kv_dtype.itemsize,
         )
@@ -98,7 +104,8 @@ class GpuBackend:
     ) -> GpuDecoder:
         """Loads the weights onto the device; quantised ones are decoded to the dtype once.
 
-        But for matrices of 4-bit codes, whose product takes them as they are.
+        But for matrices of 4-bit and float8 codes, whose products take them as they are, unless
+        `Precision.weights` is "none".
 
         Raises ValueError for a precision that the kernels do not have, and, naming the weight, if
         its shape or a value is wrong.
@@ -106,6 +113,7 @@ class GpuBackend:
         dtype, kv_dtype = _checked(precision)
         vocabulary = self._shard(spec).vocabulary
         spec, source = self._own(spec, source)
+        make_coded = partial(coded_linear, device=self._device, dtype=dtype)
         weights = load_weights(
             spec,
             source,
@@ -113,7 +121,7 @@ class GpuBackend:
             on_progress,
             device=self._device,
             make_linear=GpuLinear,
-            make_coded=lambda tensors, bias: coded_linear(tensors, bias, self._device),
+            make_coded=make_coded if _keeps(precision) else None,
         )
         return GpuDecoder(
             spec,
@@ -156,7 +164,19 @@ def _checked(precision: Precision) -> tuple[torch.dtype, torch.dtype]:
     )
 
 
-def _weight_bytes(spec: DecoderSpec, source: WeightSource, dtype: torch.dtype) -> int:
+def _keeps(precision: Precision) -> bool:
+    """Whether codes stay codes."""
+    return precision.weights != "none"
+
+
+def _has_fp8(spec: DecoderSpec, source: WeightSource, precision: Precision) -> bool:
+    matrices = (name for name, shape in spec.weight_shapes().items() if len(shape) == 2)
+    return _keeps(precision) and any(source.scheme(name) == FP8 for name in matrices)
+
+
+def _weight_bytes(
+    spec: DecoderSpec, source: WeightSource, precision: Precision, dtype: torch.dtype
+) -> int:
     """Bytes of all weights; of coded ones at most, as their groups are not known yet."""
     shapes, total = spec.weight_shapes(), 0.0
     together = {name: names for names in _STACKED for name in names}
@@ -164,18 +184,21 @@ def _weight_bytes(spec: DecoderSpec, source: WeightSource, dtype: torch.dtype) -
         prefix, _, kind = name.rpartition(".")
         names = [f"{prefix}.{part}" for part in together.get(kind, ())]
         schemes = [source.scheme(each) for each in names or ([name] if kind == "lm_head" else [])]
-        coded = len(shape) == 2 and schemes and keeps_codes(schemes, shape[1])
-        total += math.prod(shape) * (_CODED_BYTES if coded else dtype.itemsize)
+        coded = _keeps(precision) and len(shape) == 2 and schemes
+        kept = coded and keeps_codes(schemes, shape[1])
+        total += math.prod(shape) * (kept_bytes(schemes, shape[1]) if kept else dtype.itemsize)
     return math.ceil(total)
 
 
-def _step_peak(spec: DecoderSpec, dtype: torch.dtype, rows: int) -> int:
-    """Bytes beside weights and KV of a step over so many rows."""
+def _step_peak(spec: DecoderSpec, dtype: torch.dtype, rows: int, *, rounds_rows: bool) -> int:
+    """Bytes beside weights and KV of a step over so many rows, which products may round."""
     hidden, inner = spec.hidden_size, spec.intermediate_size
     q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     attention = (q + 2 * kv) + q + hidden  # qkv, what was attended to, its projection
     mlp = 2 * inner + inner + hidden
     per_row = (2 * hidden + max(attention, mlp)) * dtype.itemsize  # the stream and its norm
+    if rounds_rows:
+        per_row += max(hidden, q, inner) + _FLOAT32_BYTES
     logits = 2 * min(rows, LOGIT_ROWS) * spec.vocab_size * _FLOAT32_BYTES
     return rows * per_row + logits
 

@@ -21,6 +21,7 @@ import torch
 
 from kernels.backend import StepResult
 from kernels.gpu.activation import gated_activation
+from kernels.gpu.fp8_linear import Fp8Linear
 from kernels.gpu.graphs import DecodeGraphs
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, W4Linear, prove_linears
@@ -82,7 +83,7 @@ class GpuDecoder:
                 for kind in {layer.rope for layer in spec.layers}
             }
             linears = [weights.head, *(each for layer in weights.layers for each in layer.linears)]
-            tiled = [each for each in linears if isinstance(each, GpuLinear | W4Linear)]
+            tiled = [each for each in linears if isinstance(each, GpuLinear | W4Linear | Fp8Linear)]
             prove_linears(tiled, dtype, device)
 
     @property
@@ -233,7 +234,10 @@ class GpuDecoder:
     def _head(self, hidden: torch.Tensor) -> torch.Tensor | None:
         """Float32 logits of normed rows; None on ranks that only have a part of them to give."""
         head = self._weights.head
-        logits = head.float32(hidden) if isinstance(head, GpuLinear) else head(hidden).float()
+        if isinstance(head, GpuLinear | Fp8Linear):
+            logits = head.float32(hidden)
+        else:
+            logits = head(hidden).float()
         if self._spec.logit_softcap is not None:
             softcap_(logits, self._spec.logit_softcap)
         return self._collectives.gather(logits, [len(ids) for ids in self._vocabulary])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -31,6 +32,12 @@ def gpu_memory() -> GpuMemory:
     free, total = torch.cuda.mem_get_info()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return GpuMemory(properties.name, f"GPU-{properties.uuid}", free, total)
+
+
+@functools.cache
+def has_e4m3(device: torch.device) -> bool:
+    """Whether a device converts and multiplies float8 by instructions, as no interpreter does."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def current_device() -> torch.device:

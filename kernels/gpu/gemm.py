@@ -2,6 +2,7 @@
 
     float32, float16, bfloat16    y = Σ x·w + b
     int8, e4m3                    y = (Σ x·w) · x_scale[row] · w_scale[output] + b
+    the first, and W in e4m3      y = Σ x·w' + b, w' = w · w_scale[output, group] in x's type
 
 Sums are float32 (int32 for int8), and rounded once, at the end. What makes the bits independent of
 the number of rows, and why torch.mm has no such bits, is in `kernels.gpu.matrix_plan`.
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kernels.gpu.device import has_e4m3
 from kernels.gpu.matrix_plan import (
+    CODES_GROUP,
     ROW_TILES,
     SKINNY_ROWS,
     matrix_plan,
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from kernels.gpu.matrix_plan import MatrixPlan, TileLaunch
 
-_GROUP = 8  # tiles of rows that take turns on the same tiles of W, for the sake of the cache
+_TILE_GROUP = 8  # tiles of rows that take turns on the same tiles of W, for the sake of the cache
 _PROOF_OUTPUTS = 256
 
 
@@ -37,7 +40,7 @@ def _gemm(
     x_ptr: tl.tensor,  # [num_rows, num_in]
     w_ptr: tl.tensor,  # [num_out, num_in]
     x_scales_ptr: tl.tensor,  # [num_rows], or None
-    w_scales_ptr: tl.tensor,  # [num_out], or None
+    w_scales_ptr: tl.tensor,  # [num_out], or [num_out, num_in / GROUP], or None
     bias_ptr: tl.tensor,  # [num_out], or None
     out_ptr: tl.tensor,  # [num_rows, num_out]
     num_rows: tl.tensor,
@@ -53,9 +56,11 @@ def _gemm(
     NUM_SEGMENTS: tl.constexpr,
     WHOLE: tl.constexpr,
     GROUP: tl.constexpr,
+    HARDWARE: tl.constexpr,
+    TILE_GROUP: tl.constexpr,
 ) -> None:
     tile_n, tile_m = tile_of(
-        tl.program_id(0), tl.cdiv(num_out, BLOCK_N), tl.cdiv(num_rows, BLOCK_M), GROUP
+        tl.program_id(0), tl.cdiv(num_out, BLOCK_N), tl.cdiv(num_rows, BLOCK_M), TILE_GROUP
     )
     outputs = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -64,15 +69,21 @@ def _gemm(
     near_rows = tl.minimum(rows, num_rows - 1)
     w_rows = w_ptr + near_outputs.to(tl.int64)[:, None] * w_stride
     x_rows = x_ptr + near_rows.to(tl.int64)[None, :] * x_stride
+    scales = w_scales_ptr + near_outputs * (num_in // GROUP) if GROUP else None
     total = tl.zeros([BLOCK_N, BLOCK_M], SUM_TYPE)
     if NUM_SEGMENTS == 1:
-        total = dense_segment(w_rows, x_rows, 0, num_in, total, BLOCK_K, WHOLE)
+        total = dense_segment(
+            w_rows, x_rows, scales, 0, num_in, total, BLOCK_K, WHOLE, GROUP, HARDWARE
+        )
     else:
         for begin in range(0, num_in, segment):
             end = tl.minimum(begin + segment, num_in)
             zeros = tl.zeros([BLOCK_N, BLOCK_M], SUM_TYPE)
-            total += dense_segment(w_rows, x_rows, begin, end, zeros, BLOCK_K, WHOLE)
-    y = finished(total, near_outputs, near_rows, x_scales_ptr, w_scales_ptr, bias_ptr)
+            total += dense_segment(
+                w_rows, x_rows, scales, begin, end, zeros, BLOCK_K, WHOLE, GROUP, HARDWARE
+            )
+    of_outputs = w_scales_ptr if GROUP == 0 else None
+    y = finished(total, near_outputs, near_rows, x_scales_ptr, of_outputs, bias_ptr)
     tl.store(
         out_ptr + rows.to(tl.int64)[None, :] * num_out + outputs[:, None],
         y.to(out_ptr.dtype.element_ty),
@@ -82,13 +93,13 @@ def _gemm(
 
 @kernel()
 def tile_of(
-    program: tl.tensor, tiles_n: tl.tensor, tiles_m: tl.tensor, GROUP: tl.constexpr
+    program: tl.tensor, tiles_n: tl.tensor, tiles_m: tl.tensor, TILE_GROUP: tl.constexpr
 ) -> tl.tensor:
-    """Which tile a program takes: GROUP tiles of rows go together along all tiles of W."""
-    group = program // (GROUP * tiles_n)
-    first = group * GROUP
-    size = tl.minimum(tiles_m - first, GROUP)
-    within = program % (GROUP * tiles_n)
+    """Which tile a program takes: TILE_GROUP tiles of rows go together along all tiles of W."""
+    group = program // (TILE_GROUP * tiles_n)
+    first = group * TILE_GROUP
+    size = tl.minimum(tiles_m - first, TILE_GROUP)
+    within = program % (TILE_GROUP * tiles_n)
     return within // size, first + within % size
 
 
@@ -120,6 +131,36 @@ def gemm(
     return out
 
 
+def w8a16(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    row_tiles: tuple[int, ...] = ROW_TILES,
+) -> torch.Tensor:
+    """x·W'ᵀ + b with W' the e4m3 codes [num_out, num_in] times scales [num_out, groups], float32.
+
+    The bits of `gemm` over W' written out in x's type, of 16 bits or 32, on every device. A group
+    is all columns of a row, or a multiple of `CODES_GROUP`. The rest is as for `gemm`.
+    """
+    num_out, num_in = codes.shape
+    group = num_in // scales.shape[1]
+    if num_in % scales.shape[1] or (group < num_in and group % CODES_GROUP):
+        raise ValueError(f"{scales.shape[1]} groups of {num_in} columns have no kernel")
+    if scales.shape != (num_out, num_in // group) or not scales.is_contiguous():
+        raise ValueError(f"scales have shape {list(scales.shape)}, {num_out} rows are needed")
+    if x.ndim != 2 or x.shape[1] != num_in or x.stride(1) != 1 or codes.stride(1) != 1:
+        raise ValueError(f"x {list(x.shape)}, strides {x.stride()}, for {num_in} columns")
+    _check_vectors(("bias", bias, num_out))
+    out = torch.empty(len(x), num_out, dtype=out_dtype or x.dtype, device=x.device)
+    if len(x):
+        plan, tile = matrix_plan(num_out, num_in, x.dtype), tile_launch(len(x), row_tiles)
+        _launch(x, codes.view(torch.uint8), bias, None, scales, out, plan, tile, group)
+    return out
+
+
 def _launch(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -129,9 +170,10 @@ def _launch(
     out: torch.Tensor,
     plan: MatrixPlan,
     tile: TileLaunch,
+    group: int = 0,
 ) -> None:
     if tile.rows <= SKINNY_ROWS:
-        launch_skinny(x, weight, bias, x_scales, w_scales, out, plan, tile)
+        launch_skinny(x, weight, bias, x_scales, w_scales, out, plan, tile, group)
         return
     (num_rows, num_in), num_out = x.shape, weight.shape[0]
     _gemm[(-(-num_rows // tile.rows) * -(-num_out // tile.block_n),)](
@@ -154,7 +196,9 @@ def _launch(
         # Sums of int8 are exact: their order is free.
         NUM_SEGMENTS=1 if x.dtype is torch.int8 else plan.num_segments,
         WHOLE=num_in % plan.block_k == 0,
-        GROUP=_GROUP,
+        GROUP=group,
+        HARDWARE=has_e4m3(x.device),
+        TILE_GROUP=_TILE_GROUP,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
@@ -174,11 +218,13 @@ def _check(
     if x.stride(1) != 1 or weight.stride(1) != 1:
         raise ValueError("the columns of x or of the weight are not adjacent")
     rows, num_out = x.shape[0], weight.shape[0]
-    for name, vector, size in (
-        ("bias", bias, num_out),
-        ("x_scales", x_scales, rows),
-        ("w_scales", w_scales, num_out),
-    ):
+    _check_vectors(
+        ("bias", bias, num_out), ("x_scales", x_scales, rows), ("w_scales", w_scales, num_out)
+    )
+
+
+def _check_vectors(*vectors: tuple[str, torch.Tensor | None, int]) -> None:
+    for name, vector, size in vectors:
         if vector is not None and (vector.shape != (size,) or not vector.is_contiguous()):
             raise ValueError(f"{name} has shape {list(vector.shape)}, {size} are needed")
 
@@ -221,6 +267,9 @@ def _cancelling(
     half = num_in // 2
     order = torch.randperm(half, generator=generator)
     weight = 8 * torch.randn(num_out, half, generator=generator)
+    if dtype is torch.float8_e4m3fn:
+        # So few bits have exact sums in float32, unless some terms are far larger than others.
+        weight *= 2.0 ** torch.randint(-8, 3, weight.shape, generator=generator)
     rows = 8 * torch.randn(num_rows, half, generator=generator)
     odd = num_in % 2
     weight = torch.cat((weight, -weight[:, order], torch.zeros(num_out, odd)), 1)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from kernels.coded import INT4
+from kernels.coded import FP8, FP8_WEIGHTS, INT4
+from kernels.gpu.fp8_linear import Fp8Linear, fp8_linear, multiplies_fp8
 from kernels.gpu.gemm import gemm, prove_row_tiles
 from kernels.gpu.matrix_plan import ROW_TILES
+from kernels.gpu.quantization import RowFormat
 from kernels.gpu.w4_layout import pack_w4
 from kernels.gpu.w4a16 import GROUPS, W4Weight, w4a16
 from kernels.reference.linear import DenseLinear
@@ -71,12 +73,24 @@ class W4Linear:
 
 
 def coded_linear(
-    tensors: Sequence[CodedTensor], bias: torch.Tensor | None, device: torch.device
-) -> W4Linear:
+    tensors: Sequence[CodedTensor],
+    bias: torch.Tensor | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> W4Linear | Fp8Linear:
     """Matrices of `kernels.coded.keeps_codes` stacked along their outputs, their codes kept.
 
-    Raises ValueError for scales that are not finite, and where a file contradicts itself.
+    `dtype` is that of the rows to come. Raises ValueError for scales or codes that are not finite,
+    and where a file contradicts itself.
     """
+    if tensors[0].scheme in (FP8, FP8_WEIGHTS):
+        return fp8_linear(tensors, bias, device, rounds_rows=multiplies_fp8(device, dtype))
+    return _w4_linear(tensors, bias, device)
+
+
+def _w4_linear(
+    tensors: Sequence[CodedTensor], bias: torch.Tensor | None, device: torch.device
+) -> W4Linear:
     parts = [tensor.rows(0, tensor.shape[0]) for tensor in tensors]
     num_in = tensors[0].shape[1]
     # Scales of wider groups, or of whole rows, are repeated.
@@ -114,11 +128,19 @@ def _zeros(part: CodedRows, num_in: int, group: int) -> np.ndarray:
 
 
 def prove_linears(linears: Iterable[TiledLinear], dtype: torch.dtype, device: torch.device) -> None:
-    """Has matrices use only tiles whose rows have equal bits on the device in this dtype."""
-    linears = list(linears)
-    if device.type == "cpu":
-        proved: tuple[int, ...] = ROW_TILES[:1]  # interpreted: one is equal to itself
-    else:
-        proved = prove_row_tiles(sorted({linear.shape for linear in linears}), dtype, device)
+    """Has matrices use only tiles whose rows have equal bits on the device.
+
+    Rows come in this dtype; those of matrices that round them are proved in float8.
+    """
+    by_type: dict[torch.dtype, list[TiledLinear]] = {}
     for linear in linears:
-        linear.use_row_tiles(proved)
+        rounded = isinstance(linear, Fp8Linear) and linear.rounds_rows
+        by_type.setdefault(RowFormat.FP8.dtype if rounded else dtype, []).append(linear)
+    for multiplied, alike in by_type.items():
+        if device.type == "cpu":
+            proved: tuple[int, ...] = ROW_TILES[:1]  # interpreted: one is equal to itself
+        else:
+            shapes = sorted({linear.shape for linear in alike})
+            proved = prove_row_tiles(shapes, multiplied, device)
+        for linear in alike:
+            linear.use_row_tiles(proved)

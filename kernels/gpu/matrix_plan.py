@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROW_TILES = (16, 64, 128)  # rows of x in a tile
 SKINNY_ROWS = 64  # the largest tile whose segments are summed side by side
+CODES_GROUP = 64  # columns that share a scale of e4m3 codes, or a multiple: of 16-bit x a block_k
 BLOCK_N = 64  # outputs of a tile of up to SKINNY_ROWS rows
 WIDE_BLOCK_N = 128
 

@@ -5,6 +5,7 @@ Tiles are [outputs, rows], W's side first; see `kernels.gpu.matrix_plan`.
 
 from __future__ import annotations
 
+from kernels.gpu.e4m3 import decode_e4m3
 from kernels.gpu.triton_types import kernel, tl
 
 
@@ -12,15 +13,18 @@ from kernels.gpu.triton_types import kernel, tl
 def dense_segment(
     w_rows: tl.tensor,  # [BLOCK_N, 1], where each row of W starts
     x_rows: tl.tensor,  # [1, BLOCK_M], where each row of x starts
+    scales: tl.tensor,  # [BLOCK_N], where the scales of each row of W start; None without GROUP
     begin: tl.tensor,
     end: tl.tensor,
     total: tl.tensor,  # [BLOCK_N, BLOCK_M], zeros
     BLOCK_K: tl.constexpr,
     WHOLE: tl.constexpr,  # whether segments are whole blocks
+    GROUP: tl.constexpr,  # columns that a scale is for, where W is bytes of e4m3 and x is not; or 0
+    HARDWARE: tl.constexpr,  # as of `decode_e4m3`
 ) -> tl.tensor:
     """Adds W·xᵀ over the columns [begin, end)."""
     # Tensor cores sum e4m3 in fewer bits than float32: after each block a full addition follows.
-    chain: tl.constexpr = BLOCK_K if w_rows.dtype.element_ty.primitive_bitwidth == 8 else None
+    chain: tl.constexpr = BLOCK_K if x_rows.dtype.element_ty.primitive_bitwidth == 8 else None
     for start in range(begin, end, BLOCK_K):
         columns = start + tl.arange(0, BLOCK_K)
         if WHOLE:
@@ -29,6 +33,10 @@ def dense_segment(
         else:
             w = tl.load(w_rows + columns[None, :], mask=columns[None, :] < end, other=0.0)
             x = tl.load(x_rows + columns[:, None], mask=columns[:, None] < end, other=0.0)
+        if GROUP:
+            scale = tl.load(scales + start // GROUP)[:, None]
+            # Rounded once, to what the matrix would be if it were decoded as a whole.
+            w = (decode_e4m3(w, tl.float32, HARDWARE) * scale).to(x.dtype)
         total = tl.dot(
             w,
             x,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kernels.gpu.device import has_e4m3
 from kernels.gpu.products import dense_segment, finished
 from kernels.gpu.triton_types import kernel, tl
 
@@ -29,7 +30,7 @@ def _segment_products(
     x_ptr: tl.tensor,  # [num_rows, num_in]
     w_ptr: tl.tensor,  # [num_out, num_in]
     x_scales_ptr: tl.tensor,  # [num_rows], or None
-    w_scales_ptr: tl.tensor,  # [num_out], or None
+    w_scales_ptr: tl.tensor,  # [num_out], or [num_out, num_in / GROUP], or None
     bias_ptr: tl.tensor,  # [num_out], or None
     out_ptr: tl.tensor,  # [num_rows, num_out], or sums [segments, num_rows, num_out]
     num_rows: tl.tensor,
@@ -43,6 +44,8 @@ def _segment_products(
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WHOLE: tl.constexpr,
+    GROUP: tl.constexpr,
+    HARDWARE: tl.constexpr,
     IS_SUM: tl.constexpr,  # whether out takes sums
 ) -> None:
     outputs = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -54,18 +57,22 @@ def _segment_products(
     total = dense_segment(
         w_ptr + near_outputs.to(tl.int64)[:, None] * w_stride,
         x_ptr + near_rows.to(tl.int64)[None, :] * x_stride,
+        w_scales_ptr + near_outputs * (num_in // GROUP) if GROUP else None,
         part * segment,
         tl.minimum((part + 1) * segment, num_in),
         tl.zeros([BLOCK_N, BLOCK_M], SUM_TYPE),
         BLOCK_K,
         WHOLE,
+        GROUP,
+        HARDWARE,
     )
     inside = (outputs < num_out)[:, None] & (rows < num_rows)[None, :]
     places = (part * num_rows + rows).to(tl.int64)[None, :] * num_out + outputs[:, None]
     if IS_SUM:
         tl.store(out_ptr + places, total, mask=inside)
     else:
-        y = finished(total, near_outputs, near_rows, x_scales_ptr, w_scales_ptr, bias_ptr)
+        of_outputs = w_scales_ptr if GROUP == 0 else None
+        y = finished(total, near_outputs, near_rows, x_scales_ptr, of_outputs, bias_ptr)
         tl.store(out_ptr + places, y.to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -105,10 +112,11 @@ def launch_skinny(
     out: torch.Tensor,
     plan: MatrixPlan,
     tile: TileLaunch,
+    group: int,
 ) -> None:
     """Writes the product to out [rows, num_out]; arguments as of `kernels.gpu.gemm.gemm`.
 
-    Any number of rows, in tiles of `tile.rows`.
+    Any number of rows, in tiles of `tile.rows`; with a group as of `kernels.gpu.gemm.w8a16`.
     """
     (num_rows, num_in), num_out = x.shape, weight.shape[0]
     sum_type = torch.int32 if x.dtype is torch.int8 else torch.float32
@@ -136,12 +144,14 @@ def launch_skinny(
         BLOCK_M=tile.rows,
         BLOCK_K=plan.block_k,
         WHOLE=num_in % plan.block_k == 0,
+        GROUP=group,
+        HARDWARE=has_e4m3(x.device),
         IS_SUM=in_segments,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )
     if in_segments:
-        add_segments(target, bias, x_scales, w_scales, out)
+        add_segments(target, bias, x_scales, None if group else w_scales, out)
 
 
 def add_segments(

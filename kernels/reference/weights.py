@@ -177,7 +177,11 @@ class _Reader:
         if self._make_coded is not None and keeps_codes(schemes, self._shapes[names[0]][1]):
             loaded = [self._load(name) for name in names]
             tensors = [each for each in loaded if not isinstance(each, StoredTensor)]
-            made = self._make_coded(tensors, self.stacked(biases) if bias else None)
+            stacked = self.stacked(biases) if bias else None
+            try:
+                made = self._make_coded(tensors, stacked)
+            except ValueError as error:
+                raise ValueError(f"weight {' or '.join(names)}: {error}") from error
             self._count(sum(tensor.nbytes for tensor in tensors))
             return made
         weight = self.read(names[0]) if len(names) == 1 else self.stacked(names)
@@ -201,7 +205,7 @@ def load_weights(
     """Reads every weight of `spec.weight_shapes()` once, brings it to the device and packs it.
 
     `make_linear` makes of a matrix and its bias, if any, what the back end multiplies with;
-    `make_coded` does of matrices of 4-bit codes, which without it are decoded. Raises ValueError
+    `make_coded` does of matrices of `keeps_codes`, which without it are decoded. Raises ValueError
     that names the weight if its shape is not the spec's or a value is not finite.
     """
     reader = _Reader(spec, source, dtype, on_progress, device, make_linear, make_coded)

@@ -58,16 +58,18 @@ def _rule(group: Fields, layout: object) -> Rule:
         raise ModelError(f"{group.where}: weights is missing; only quantised weights are supported")
     if weights.flag("dynamic", default=False):
         raise weights.refusal("dynamic", True, "weights have scales of their own in the file")
-    return Rule(_format(weights, group.get("format", layout)), group.texts("targets"))
+    weights_only = group.get("input_activations") is None
+    format_ = _format(weights, group.get("format", layout), weights_only=weights_only)
+    return Rule(format_, group.texts("targets"))
 
 
-def _format(weights: Fields, layout: object) -> LinearFormat:
+def _format(weights: Fields, layout: object, *, weights_only: bool) -> LinearFormat:
     kind, bits = weights.text("type", "int"), weights.integer("num_bits", 8)
     symmetric = weights.flag("symmetric", default=True)
     if kind == "float":
         if bits != 8 or layout not in (_FLOAT, _NAIVE) or not symmetric:
             raise _unsupported(weights, layout)
-        return Fp8Linear(_block(weights))
+        return Fp8Linear(_block(weights), weights_only)
     if kind != "int":
         raise _unsupported(weights, layout)
     group = _group(weights)

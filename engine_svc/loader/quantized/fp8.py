@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine_svc.loader.quantized.linear import Expected
-from kernels.coded import CodedRows
+from engine_svc.loader.quantized.linear import Expected, columns_of_groups
+from kernels.coded import FP8, FP8_COLS, FP8_WEIGHTS, CodedRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,6 @@ def _e4m3_levels() -> Floats:
 
 
 LEVELS = _e4m3_levels()
-_SCHEME = "F8_E4M3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,12 @@ class Fp8Linear:
     """A matrix in fp8.
 
     `block` is the rows and columns that a scale is for, where 0 has all of them; (0, 0) may have
-    a scale for each output instead, which the tensor's shape tells.
+    a scale for each output instead, which the tensor's shape tells. `weights_only`: activations
+    are meant to stay as they are.
     """
 
     block: tuple[int, int]
+    weights_only: bool = False
 
     @property
     def label(self) -> str:
@@ -81,9 +82,12 @@ class Fp8Linear:
         )
         return rows, cols
 
-    def scheme(self, shape: tuple[int, int]) -> str:  # noqa: ARG002 (all alike)
+    def scheme(self, shape: tuple[int, int]) -> str:
         """As `LinearFormat`."""
-        return _SCHEME
+        cols, group = shape[1], self.block[1]
+        if self._grid(shape)[1] == 1:
+            return FP8_WEIGHTS if self.weights_only else FP8
+        return "F8_E4M3 with scattered scales" if cols % group or group % FP8_COLS else FP8_WEIGHTS
 
     def rows(
         self, parts: Mapping[str, Part], shape: tuple[int, int], start: int, stop: int
@@ -97,6 +101,6 @@ class Fp8Linear:
             codes=parts["weight"].data.reshape(shape)[start:stop],
             scales=grid[row_of],
             zeros=0,
-            groups=(np.arange(shape[1]) // cols).astype(np.int32) if cols else None,
+            groups=columns_of_groups(shape[1], cols) if grid.shape[1] > 1 else None,
             levels=LEVELS,
         )

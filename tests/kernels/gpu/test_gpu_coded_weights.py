@@ -134,7 +134,7 @@ def test_scales_of_wider_groups_are_repeated(groups: tuple[int, ...], common: in
     bias = torch.randn(16 * len(parts))
     x = torch.randn(3, 256)
 
-    linear = coded_linear(parts, bias, CPU)
+    linear = coded_linear(parts, bias, CPU, torch.float32)
 
     assert linear.weight.group == common
     meant = torch.cat([torch.from_numpy(part.to_float32()) for part in parts])
@@ -146,4 +146,4 @@ def test_scales_that_are_not_finite_are_refused() -> None:
     broken.scales[3, 1] = np.inf
 
     with pytest.raises(ValueError, match="not finite"):
-        coded_linear([broken], None, CPU)
+        coded_linear([broken], None, CPU, torch.float32)

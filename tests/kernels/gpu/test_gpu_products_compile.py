@@ -24,8 +24,11 @@ SIZES = {
 }
 
 
-def compile_product(target: Target, array: str, rows: int) -> Compiled:
-    """The product with a matrix of two segments in tiles of some rows, as it is launched."""
+def compile_product(target: Target, array: str, rows: int, group: int = 0) -> Compiled:
+    """The product with a matrix of two segments in tiles of some rows, as it is launched.
+
+    With a group, the matrix is e4m3 codes with a scale for so many columns.
+    """
     tile = tile_launch(rows, (rows,))
     plan = matrix_plan(4096, 4096, ARRAYS[array])
     assert plan.num_segments == 2
@@ -38,19 +41,24 @@ def compile_product(target: Target, array: str, rows: int) -> Compiled:
         "BLOCK_M": tile.rows,
         "BLOCK_K": plan.block_k,
         "WHOLE": True,
+        "GROUP": group,
+        "HARDWARE": target.capability >= 89,
     }
     if is_split:
         constants["IS_SUM"] = True
     else:
-        constants |= {"NUM_SEGMENTS": 1 if is_int8 else 2, "GROUP": 8}
+        constants |= {"NUM_SEGMENTS": 1 if is_int8 else 2, "TILE_GROUP": 8}
     types = SIZES | {
         "x_ptr": array,
-        "w_ptr": array,
+        "w_ptr": "*u8" if group else array,
         "w_stride": "i32:16",
         "bias_ptr": "*bf16",
         "out_ptr": sums if is_split else "*bf16",
     }
-    if array == "*bf16":
+    if group:
+        constants["x_scales_ptr"] = None
+        types["w_scales_ptr"] = "*fp32"
+    elif array == "*bf16":
         constants |= {"x_scales_ptr": None, "w_scales_ptr": None}
     else:
         types |= {"x_scales_ptr": "*fp32", "w_scales_ptr": "*fp32"}
@@ -75,13 +83,31 @@ def test_every_tile_multiplies_by_the_same_kind_of_instruction(target: Target, r
 
 
 @pytest.mark.parametrize(
-    ("target", "array"), [(SM80, "*i8"), (SM90, "*fp8e4nv"), (SM100, "*fp8e4nv")]
+    ("target", "array", "rows"),
+    [
+        (SM80, "*i8", 128),
+        (SM90, "*fp8e4nv", 16),
+        (SM90, "*fp8e4nv", 64),
+        (SM90, "*fp8e4nv", 128),
+        (SM100, "*fp8e4nv", 16),
+        (SM100, "*fp8e4nv", 128),
+    ],
 )
-def test_codes_are_multiplied_as_they_are(target: Target, array: str):
-    compiled = compile_product(target, array, 128)
+def test_codes_are_multiplied_as_they_are(target: Target, array: str, rows: int):
+    compiled = compile_product(target, array, rows)
 
     assert_fits(compiled, target)
     assert compiled.tensor_core_instructions == {target.tensor_core_instruction}
+
+
+@pytest.mark.parametrize("rows", [16, 64, 128])
+@pytest.mark.parametrize("target", TARGETS)
+def test_float8_weights_meet_16_bit_rows_by_the_same_kind_of_instruction(target: Target, rows: int):
+    compiled = compile_product(target, "*bf16", rows, group=128)
+
+    assert_fits(compiled, target)
+    assert compiled.tensor_core_instructions == {target.tensor_core_instruction}
+    assert ("e4m3x2" in compiled.ptx) == (target.capability >= 89)
 
 
 @pytest.mark.parametrize("rows", [16, 128])

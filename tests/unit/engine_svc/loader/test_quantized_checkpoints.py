@@ -38,7 +38,7 @@ LAYOUTS = {
     "gptq, 8 bit, asymmetric": (written.gptq(bits=8, sym=False), "UINT8"),
     "fp8": (written.fp8(), "F8_E4M3"),
     "fp8 as transformers names it": (written.fp8(scale_name="weight_scale_inv"), "F8_E4M3"),
-    "fp8, blocks": (written.fp8((48, 40)), "F8_E4M3"),
+    "fp8, blocks": (written.fp8((48, 40)), "F8_E4M3 with scattered scales"),
     "compressed words": (written.compressed_words(), "INT4"),
     "compressed words, asymmetric": (written.compressed_words(symmetric=False), "UINT4"),
     "compressed words, channels": (written.compressed_words(-1), "INT4"),
