@@ -16,6 +16,8 @@ GPU_CHECK_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Not compiled: Python does so for what is imported, which is a small part of what is installed.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard kernels/cpu/src/*)
 
 .PHONY: install serve test fuzz chaos check format proto proto-base bench bench-quality bench-cpu bench-routing bench-router bench-tracing gpu-check dashboard record-metrics page-images system-deps clean
@@ -117,11 +119,15 @@ $(VENV)/.pip:
 	touch $@
 
 # torch goes first and alone: its pinned build is then what everything else finds installed.
-$(VENV)/.serve: $(VENV)/.pip $(SOURCES)
-	$(PIP) install -c constraints.txt torch
-	$(PIP) install -c constraints.txt -e '.[engine]'
+$(VENV)/.torch: $(VENV)/.pip constraints.txt
+	$(INSTALL) torch
 	touch $@
 
-$(VENV)/.test: $(VENV)/.serve
-	$(PIP) install -c constraints.txt -e '.[engine,bench]' --group dev --group test
+$(VENV)/.serve: $(VENV)/.torch $(SOURCES)
+	$(INSTALL) -e '.[engine]'
 	touch $@
+
+# Has all that serving needs as well: built and resolved once, not twice.
+$(VENV)/.test: $(VENV)/.torch $(SOURCES)
+	$(INSTALL) -e '.[engine,bench]' --group dev --group test
+	touch $(VENV)/.serve $@
