@@ -57,8 +57,13 @@ def choose_backend(
     return ReferenceBackend(threads, collectives), notice
 
 
-def gpu_backend(*, max_num_batched_tokens: int, max_num_seqs: int) -> GpuBackend:
-    """The back end for the current GPU, where `engine_svc.devices` says that it can be used."""
+def gpu_backend(
+    *, max_num_batched_tokens: int, max_num_seqs: int, collectives: Collectives | None = None
+) -> GpuBackend:
+    """The back end for the current GPU, where `engine_svc.devices` says that it can be used.
+
+    `collectives` of several ranks make its decoders parts of the model.
+    """
     from kernels.gpu.backend import GpuBackend
     from kernels.gpu.device import current_device
 
@@ -66,6 +71,7 @@ def gpu_backend(*, max_num_batched_tokens: int, max_num_seqs: int) -> GpuBackend
         current_device(),
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
+        collectives=collectives,
     )
 
 

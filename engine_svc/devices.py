@@ -10,9 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from engine_svc.config import ConfigError
 from engine_svc.gpu_tenants import gpu_tenants
-from engine_svc.memory import AvailableMemory, format_bytes
+from engine_svc.memory import AvailableMemory, available_memory, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +53,13 @@ def missing_for_gpu() -> str | None:
     from kernels.gpu.device import why_unusable
 
     return why_unusable()
+
+
+def memory_to_take(*, on_gpu: bool, utilization: float) -> AvailableMemory:
+    """What this process may take where it computes: on the current GPU, or of the machine."""
+    if on_gpu:
+        return available_gpu_memory(utilization)
+    return available_memory(psutil.virtual_memory().available)
 
 
 def available_gpu_memory(utilization: float) -> AvailableMemory:

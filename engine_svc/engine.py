@@ -180,8 +180,12 @@ class Engine:
         self._commands.put(command)
 
     def lose_worker(self, message: str) -> None:
-        """Ends the loop by a fault before its next step."""
+        """Ends the loop by a fault before its next step.
+
+        All are told at once: the present step may wait for what is lost, and never end.
+        """
         self.send(LoseWorker(message))
+        self._on_fatal()
 
     def join(self, timeout: float) -> bool:
         """Waits for the loop to end after `Stop`; False if it did not within `timeout` seconds."""

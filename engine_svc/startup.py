@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import psutil
 from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.adapters.peft_directory import BaseModel
 from engine_svc.adapters.setup import AdapterSetup, load_modules, max_rank_of
 from engine_svc.backends import prepare_torch
 from engine_svc.constraints.compiler import GrammarCompiler
-from engine_svc.devices import available_gpu_memory
+from engine_svc.devices import memory_to_take
 from engine_svc.loader.open_model import open_model
 from engine_svc.memory import (
     MemoryPlan,
-    available_memory,
     format_bytes,
     plan_memory,
     summary_lines,
@@ -116,12 +114,10 @@ def _load(
             computation = choose_computation(settings, opened, collectives=team.ranks.collectives)
         batched_tokens = step_tokens(settings, opened)
         needs = decoder_needs(settings, opened, computation)
-        pool = pool_request(settings, opened)
-        if computation.on_gpu:
-            available = available_gpu_memory(settings.cache.gpu_memory_utilization)
-            pool = replace(pool, takes_all=True)
-        else:
-            available = available_memory(psutil.virtual_memory().available)
+        pool = replace(pool_request(settings, opened), takes_all=computation.on_gpu)
+        available = memory_to_take(
+            on_gpu=computation.on_gpu, utilization=settings.cache.gpu_memory_utilization
+        )
         if team is not None:
             available = team.share(available)
         plan = plan_memory(needs, available, pool)
@@ -136,6 +132,7 @@ def _load(
     with printer.phase("allocating KV"):
         if team is not None:
             decoder = LeadingDecoder(decoder, team.ranks)
+            team.hold_together()
         decoder.allocate_kv(plan.num_blocks, plan.block_size)
     adapters = _adapters(settings, opened, decoder, printer)
     with printer.phase("warming up"):

@@ -86,13 +86,26 @@ class Group:
     """Ranks in processes of their own, over gloo or NCCL. Implements `Collectives`.
 
     The tensors are on the device that the process group's back end takes. What torch raises when a
-    peer is gone or silent for the group's timeout is a RuntimeError.
+    peer is gone or silent for the group's timeout is a RuntimeError. NCCL raises nothing: its calls
+    return once they are queued on the device, whose kernels then wait for the peer for ever, so
+    that somebody else has to notice (`engine_svc.parallel.ranks`).
+
+    NCCL's calls can be captured in a CUDA graph, if all ranks capture and replay the same ones in
+    the same order; what is captured must have been called before.
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
         self.rank = group.rank()
         self.size = group.size()
+
+    def connect(self, device: torch.device) -> None:
+        """Makes the connections and buffers that a first step on the device would make."""
+        x = torch.zeros(1, self.size, device=device)
+        self.sum(x)
+        self.gather(x, [self.size] * self.size)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         """As `Collectives`."""

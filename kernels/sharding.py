@@ -23,13 +23,21 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from kernels.backend import StoredTensor
+from kernels.coded import INT4, UINT4, CodedRows, decoded, keeps_codes
 
 if TYPE_CHECKING:
-    from kernels.backend import WeightSource
+    from typing import TypeVar
+
+    import numpy.typing as npt
+
+    from kernels.backend import Float32s, WeightSource
     from kernels.coded import CodedTensor
     from kernels.spec import DecoderSpec
 
+    _Number = TypeVar("_Number", np.float32, np.uint8)
+
 _DENSE_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_CODED_UNIT = 64  # columns of codes, of which groups and products are multiples
 _BAND_ROWS = 512  # rows that are decoded at once where columns of quantised ones are wanted
 
 
@@ -124,7 +132,7 @@ class ShardedWeights:
 
     Rows are views of what the source gives, columns are copied, so that no more is read of a mapped
     file than the rank needs. Columns of quantised weights come decoded, as their cuts need not fall
-    between blocks, and so does all of what a file keeps as codes (`kernels.coded`).
+    between blocks; but for codes that are cut where a GPU can go on with them.
     """
 
     source: WeightSource
@@ -141,10 +149,13 @@ class ShardedWeights:
         scheme = self.source.scheme(name)
         if scheme in _DENSE_BYTES:
             return scheme
-        blocks = scheme in GGMLQuantizationType.__members__
-        return scheme if blocks and self.shard.columns(name) is None else "F32"
+        columns = self.shard.columns(name)
+        if columns is None:
+            return scheme
+        whole = all(end % _CODED_UNIT == 0 for end in (columns.start, columns.stop))
+        return scheme if whole and keeps_codes([scheme], len(columns)) else "F32"
 
-    def load(self, name: str) -> StoredTensor:
+    def load(self, name: str) -> StoredTensor | CodedTensor:
         """The rank's part of one weight. Raises ValueError if the whole has another shape."""
         stored = self.source.load(name)
         if stored.shape != (expected := self.shard.whole.weight_shapes()[name]):
@@ -153,7 +164,9 @@ class ShardedWeights:
             )
         columns = self.shard.columns(name)
         if not isinstance(stored, StoredTensor):
-            return _decoded(stored, self.shard.rows(name) or range(stored.shape[0]), columns)
+            if self.scheme(name) != stored.scheme:
+                return _decoded(stored, range(stored.shape[0]), columns)
+            return CodedPart(stored, self.shard.rows(name) or range(stored.shape[0]), columns)
         if (rows := self.shard.rows(name)) is not None:
             return _take_rows(stored, rows)
         if columns is not None:
@@ -163,6 +176,57 @@ class ShardedWeights:
         return stored
 
 
+@dataclass(frozen=True, slots=True)
+class CodedPart:
+    """Some rows and columns of a coded matrix. Implements `kernels.coded.CodedTensor`."""
+
+    whole: CodedTensor
+    own_rows: range
+    own_columns: range | None  # None is all
+
+    @property
+    def scheme(self) -> str:
+        """That of the whole."""
+        return self.whole.scheme
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[out, in] of the part."""
+        columns = self.whole.shape[1] if self.own_columns is None else len(self.own_columns)
+        return len(self.own_rows), columns
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its codes."""
+        return _num_bytes(self.scheme, self.shape)
+
+    def rows(self, start: int, stop: int) -> CodedRows:
+        """As `CodedTensor`."""
+        band = self.own_rows[start:stop]
+        found = self.whole.rows(band.start, band.stop)
+        return found if self.own_columns is None else _columns_of(found, self.own_columns)
+
+    def to_float32(self) -> Float32s:
+        """All values, as a new array of `shape`."""
+        return decoded(self)
+
+
+def _columns_of(rows: CodedRows, columns: range) -> CodedRows:
+    """Columns of rows whose groups are neighbours; groups that are cut become smaller ones."""
+    whole = rows.codes.shape[1] // rows.scales.shape[1]
+    size = math.gcd(whole, columns.start, columns.stop)
+
+    def own(of_groups: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        if of_groups.shape[1] == 1:
+            return of_groups
+        repeated = np.repeat(of_groups, whole // size, axis=1)
+        return repeated[:, columns.start // size : columns.stop // size]
+
+    zeros = rows.zeros if isinstance(rows.zeros, int) else own(rows.zeros)
+    codes = rows.codes[:, columns.start : columns.stop]
+    return CodedRows(codes, own(rows.scales), zeros, levels=rows.levels)
+
+
 def _scaled(units: range, size: int) -> range:
     return range(units.start * size, units.stop * size)
 
@@ -170,6 +234,8 @@ def _scaled(units: range, size: int) -> range:
 def _num_bytes(scheme: str, shape: tuple[int, ...]) -> int:
     if scheme in _DENSE_BYTES:
         return math.prod(shape) * _DENSE_BYTES[scheme]
+    if scheme not in GGMLQuantizationType.__members__:
+        return math.prod(shape) // (2 if scheme in (INT4, UINT4) else 1)
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[scheme]]
     return math.prod(shape) // block * block_bytes
 
@@ -199,8 +265,8 @@ def _decoded(
     for start in range(0, len(rows), _BAND_ROWS):
         band = rows[start : start + _BAND_ROWS]
         if isinstance(stored, StoredTensor):
-            decoded = _take_rows(stored, band).to_float32()
+            part = _take_rows(stored, band).to_float32()
         else:
-            decoded = stored.rows(band.start, band.stop).to_float32()
-        values[start : start + len(band)] = decoded[:, columns.start : columns.stop]
+            part = stored.rows(band.start, band.stop).to_float32()
+        values[start : start + len(band)] = part[:, columns.start : columns.stop]
     return StoredTensor("F32", values.shape, values.reshape(-1).view(np.uint8))

@@ -10,10 +10,9 @@ import signal
 from typing import TYPE_CHECKING
 
 import numpy as np
-import psutil
 
+from engine_svc.devices import memory_to_take
 from engine_svc.loader.open_model import open_model
-from engine_svc.memory import available_memory
 from engine_svc.models.errors import ModelError
 from engine_svc.parallel.step_wire import HEAD, STOP, decode, rest_length
 from engine_svc.parallel.team import assemble
@@ -45,7 +44,6 @@ def follow(settings: Settings, topology: Topology) -> int:
             "rank %d of %d is ready, with %.1f MB of weights",
             *(topology.rank, topology.num_ranks, decoder.weight_bytes / 1e6),
         )
-        team.ranks.beat()
         _leave_signals_to_rank_0(topology)
         _compute(decoder, team.ranks)
     except WorkerLostError as error:
@@ -59,13 +57,15 @@ def follow(settings: Settings, topology: Topology) -> int:
 def _load(settings: Settings, opened: OpenedModel, team: Team) -> Decoder:
     """This rank's decoder with its part of the KV pool, as large as rank 0 has planned it."""
     computation = choose_computation(settings, opened, collectives=team.ranks.collectives)
-    team.share(available_memory(psutil.virtual_memory().available))
+    on_gpu, share = computation.on_gpu, settings.cache.gpu_memory_utilization
+    team.share(memory_to_take(on_gpu=on_gpu, utilization=share))
     try:
         decoder = computation.backend.load(
             opened.spec, opened.source, computation.precision, lambda _done, _total: None
         )
     except ValueError as error:  # a weight's shape, or a value in it, is wrong
         raise ModelError(str(error)) from error
+    team.hold_together()
     num_blocks, block_size = team.ranks.hear(2).tolist()
     decoder.allocate_kv(num_blocks, block_size)
     return decoder

@@ -5,9 +5,13 @@
     steps    gloo on CPUs, NCCL on GPUs; sums and gathers within a step
     alive    gloo; the others tell rank 0 once a second that they are there
 
-A process that dies closes its connections, which ends every call that waits for it at once. One
-that hangs, or whose node is cut off, is found by its silence. Nothing here is authenticated, as
-nothing of torch.distributed is: several nodes need a network of their own (docs/parallel.md).
+A process that dies closes its connections, which ends every call of gloo that waits for it at once.
+One that hangs, or whose node is cut off, is found by its silence. A call of NCCL only queues work:
+what waits for a lost rank then is a GPU, and whoever waits for that GPU. It is the thread that
+listens, or that beats, that sees the loss; what it calls must not wait for the one that computes.
+
+Nothing here is authenticated, as nothing of torch.distributed is: several nodes need a network of
+their own (docs/parallel.md).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from engine_svc.config import ConfigError
+from engine_svc.parallel.placement import gpu_of_rank, group_backend
 from engine_svc.parallel.topology import LOOPBACK
 from engine_svc.worker.executor import WorkerLostError
 from kernels.collectives import Group
@@ -43,15 +48,25 @@ SILENCE_SECONDS = 10.0  # after which a rank counts as lost
 _IDLE = timedelta(days=3650)
 _POLL_SECONDS = 0.05
 _RESOLVE_SECONDS = 1.0
+# What torch does about a call of NCCL that fails or lasts for longer than its group's timeout: ends
+# the process (SkipCleanUp in its ProcessGroupNCCL.hpp). It does not see into graphs.
+_NCCL_ERRORS = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")
 
 
 class Ranks:
     """The process groups of one rank. Calls that others take part in raise WorkerLostError."""
 
     def __init__(self, rank: int, size: int, backend: str, step_timeout: float) -> None:
-        """The default group of torch.distributed exists; `backend` is that of `steps`."""
+        """The default group of torch.distributed exists; `backend` is that of `steps`.
+
+        With "nccl" this thread's current GPU is the rank's.
+        """
         self.rank = rank
         self.size = size
+        self.backend = backend
+        self._on_lost: Callable[[int], object] | None = None
+        if backend == "nccl":
+            os.environ.setdefault(*_NCCL_ERRORS)
         every = list(range(size))
         self._plan = dist.new_group(every, timeout=_IDLE, backend="gloo")
         self._alive = dist.new_group(
@@ -59,6 +74,8 @@ class Ranks:
         )
         steps = dist.new_group(every, timeout=timedelta(seconds=step_timeout), backend=backend)
         self.collectives = Group(steps)
+        if backend == "nccl":  # before free memory is measured: its buffers count, too
+            self.collectives.connect(torch.device("cuda", torch.cuda.current_device()))
         self._leaving = threading.Event()
 
     def tell(self, numbers: Int32s) -> None:
@@ -80,24 +97,40 @@ class Ranks:
             raise WorkerLostError(str(error)) from error
         return int(found.item())
 
+    def wait_for_all(self) -> None:
+        """Waits until all ranks have come to this call."""
+        self.least(0)
+
     def watch(self, on_lost: Callable[[int], object]) -> None:
-        """Has rank 0 listen for all others; `on_lost` gets the rank, on a thread of its own."""
-        for rank in range(1, self.size):
+        """Has rank 0 listen for all others; `on_lost` gets the rank, on a thread of its own.
+
+        Called again, what is lost from then on goes to the new one.
+        """
+        listens, self._on_lost = self._on_lost is not None, on_lost
+        for rank in () if listens else range(1, self.size):
             threading.Thread(
-                target=self._listen, args=(rank, on_lost), name=f"rank-{rank}", daemon=True
+                target=self._listen, args=(rank,), name=f"rank-{rank}", daemon=True
             ).start()
 
-    def beat(self) -> None:
-        """Has another rank tell rank 0 that it is there, on a thread, until it ends."""
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+    def beat(self, on_lost: Callable[[], object]) -> None:
+        """Has another rank tell rank 0 that it is there, on a thread, until it ends.
+
+        `on_lost` is called there once rank 0 is gone, within two beats.
+        """
+        threading.Thread(target=self._beat, args=(on_lost,), name="beat", daemon=True).start()
 
     def leave(self) -> None:
         """What is lost from now on is meant to be."""
         self._leaving.set()
 
     def close(self) -> None:
-        """Drops the groups, once all others have ended."""
-        dist.destroy_process_group()
+        """Drops the groups, once all others have ended.
+
+        NCCL's end with the process: to be destroyed they would wait for every graph that has calls
+        of theirs to be gone, and for the other ranks.
+        """
+        if self.backend != "nccl":
+            dist.destroy_process_group()
 
     def _broadcast(self, numbers: torch.Tensor) -> None:
         try:
@@ -105,22 +138,36 @@ class Ranks:
         except RuntimeError as error:
             raise WorkerLostError(str(error)) from error
 
-    def _listen(self, rank: int, on_lost: Callable[[int], object]) -> None:
+    def _listen(self, rank: int) -> None:
         beat = torch.zeros(1)
         try:
             while not self._leaving.is_set():
                 dist.recv(beat, src=rank, group=self._alive)
         except RuntimeError:
-            if not self._leaving.is_set():
-                on_lost(rank)
+            if not self._leaving.is_set() and self._on_lost is not None:
+                self._on_lost(rank)
 
-    def _beat(self) -> None:
+    def _beat(self, on_lost: Callable[[], object]) -> None:
         beat = torch.zeros(1)
         try:
             while not self._leaving.wait(BEAT_SECONDS):
                 dist.send(beat, dst=0, group=self._alive)
         except RuntimeError:
-            return  # rank 0 is gone, which the main thread sees as well
+            if not self._leaving.is_set():
+                on_lost()
+
+
+def take_device(device: str, topology: Topology) -> str:
+    """Makes a rank's GPU the current one where ranks compute on "cuda"; returns their back end.
+
+    It is so on this thread; of all others it stays the first, which is that of rank 0, the only one
+    to compute on another thread. Raises ConfigError for too few GPUs, or without NCCL.
+    """
+    backend = group_backend(device, has_nccl=dist.is_nccl_available())
+    if device == "cuda":
+        num_gpus = torch.cuda.device_count()
+        torch.cuda.set_device(gpu_of_rank(topology.local_rank, topology.local_size, num_gpus))
+    return backend
 
 
 def listen_for_ranks(topology: Topology) -> socket.socket | None:

@@ -16,6 +16,7 @@ from engine_svc.backends import choose_backend, gpu_backend, has_kernels
 from engine_svc.config import ConfigError
 from engine_svc.devices import choose_device
 from engine_svc.memory import PoolRequest
+from engine_svc.planning.sharding import part_of, shard_of
 from engine_svc.planning.stored_weights import kept_notice
 from engine_svc.processor import choose_dtype, usable_cores
 from kernels.backend import Precision
@@ -85,7 +86,7 @@ def choose_computation(
     _check_length(settings.model.max_model_len, opened)
     device, device_notice = choose_device(settings.model.device)
     if device == "cuda":
-        return _on_gpu(settings, opened)
+        return _on_gpu(settings, opened, collectives)
     ranks = 1 if collectives is None else collectives.size
     precision, dtype_notice = _precision(settings, opened, ranks)
     backend, backend_notice = choose_backend(
@@ -101,12 +102,10 @@ def choose_computation(
     return Computation(precision, backend, dtype_notice, backend_notice, kept, device_notice)
 
 
-def _on_gpu(settings: Settings, opened: OpenedModel) -> Computation:
+def _on_gpu(
+    settings: Settings, opened: OpenedModel, collectives: Collectives | None
+) -> Computation:
     """By Triton's kernels. Raises ConfigError."""
-    if settings.parallel.num_ranks > 1:
-        raise ConfigError(
-            "--tensor-parallel-size: ranks compute on CPUs only; --device cpu, or one rank"
-        )
     asked = settings.model.dtype
     precision = Precision(
         _stored_dtype(opened) if asked == "auto" else asked,
@@ -116,7 +115,10 @@ def _on_gpu(settings: Settings, opened: OpenedModel) -> Computation:
     backend = gpu_backend(
         max_num_batched_tokens=step_tokens(settings, opened),
         max_num_seqs=settings.batch.max_num_seqs,
+        collectives=collectives,
     )
+    if collectives is not None:
+        opened = part_of(opened, shard_of(opened.spec, collectives.size, collectives.rank))
     rounds = backend.multiplies_fp8(precision)
     kept = kept_notice(opened, precision, "cuda", multiplies_fp8=rounds)
     return Computation(precision, backend, None, None, kept, on_gpu=True)

@@ -13,7 +13,7 @@ from engine_svc.planning.decoder import (
     pool_request,
     step_tokens,
 )
-from engine_svc.planning.sharding import shard_of, sharding_notices
+from engine_svc.planning.sharding import part_of, shard_of, sharding_notices
 from kernels.coded import keeps_codes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernels.sharding import Shard
     from kernels.spec import DecoderSpec
 
-_LOGIT_BYTES = 4
+_FLOAT32_BYTES = 4
 _GPU_NOTICE = (
     "on a GPU weights, KV and activations are held in 16 bit, but for a checkpoint's 4-bit and "
     "fp8 codes; int8 and int4 by flag are only sizes; CUDA's own memory is in the share left out"
@@ -116,17 +116,19 @@ def measure(scenario: Scenario) -> Sizes:
     shard = shard_of(opened.spec, scenario.num_ranks)
     if scenario.num_ranks > 1 and not scenario.target.is_gpu:
         return _measure_ranks(scenario, shard)
-    rank = replace(opened, spec=shard.spec)
+    rank = part_of(opened, shard)
     if scenario.target.is_gpu:
         settings = _as_on_gpu(scenario)
     computation = choose_computation(settings, rank)
     needs = decoder_needs(settings, rank, computation)
     if scenario.target.is_gpu and scenario.settings.cache.dtype == "fp8":
         needs = replace(needs, kv_per_block=needs.kv_per_block // 2)
-    # Tokens are picked from whole rows of logits, which are gathered.
+    # Tokens are picked from whole rows of logits, which are gathered; and rows of all are summed.
     num_tokens = step_tokens(settings, opened)
-    gathered = num_tokens * (opened.spec.vocab_size - rank.spec.vocab_size)
-    needs = replace(needs, activations=needs.activations + gathered * _LOGIT_BYTES)
+    shared = num_tokens * (opened.spec.vocab_size - rank.spec.vocab_size) * _FLOAT32_BYTES
+    if (ranks := scenario.num_ranks) > 1:
+        shared += num_tokens * rank.spec.hidden_size * (2 * ranks + _FLOAT32_BYTES)
+    needs = replace(needs, activations=needs.activations + shared)
     return Sizes(scenario, computation, rank.spec, needs, num_tokens)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine_svc.config import ConfigError
-from kernels.sharding import Shard
+from kernels.sharding import Shard, ShardedWeights
 
 if TYPE_CHECKING:
+    from engine_svc.loader.opened import OpenedModel
     from kernels.spec import DecoderSpec
 
 _FLAG = "--tensor-parallel-size"
@@ -22,6 +24,11 @@ def shard_of(spec: DecoderSpec, num_ranks: int, rank: int = 0) -> Shard:
         return Shard(spec, rank, num_ranks)
     except ValueError as error:
         raise ConfigError(f"{_FLAG} {num_ranks}: {error}") from error
+
+
+def part_of(opened: OpenedModel, shard: Shard) -> OpenedModel:
+    """A model as a rank has it."""
+    return replace(opened, spec=shard.spec, source=ShardedWeights(opened.source, shard))
 
 
 def sharding_notices(spec: DecoderSpec, num_ranks: int) -> tuple[str, ...]:

@@ -77,6 +77,7 @@ _SERVICES = tuple(
 )
 _UPKEEP_SECONDS = 0.5
 _STOP_SECONDS = 5.0  # for streams to carry their last messages, and for the last step
+_FAILED_STEP_SECONDS = 1.0  # for a step after a fault, which may never end
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +191,9 @@ class EngineServer:
         await self._server.stop(_STOP_SECONDS)
         if self._grammars is not None:
             self._grammars.close()
-        if not await asyncio.to_thread(self.engine.stop, _STOP_SECONDS):
-            log.error("the engine's loop did not end within %g s", _STOP_SECONDS)
+        patience = _FAILED_STEP_SECONDS if self.engine.failed.is_set() else _STOP_SECONDS
+        if not await asyncio.to_thread(self.engine.stop, patience):
+            log.error("the engine's loop did not end within %g s", patience)
 
     async def run_until_signalled(self) -> int:
         """Serves until a signal or a fault, then drains and stops; returns the exit code."""

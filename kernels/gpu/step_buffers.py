@@ -41,7 +41,9 @@ class StepBuffers:
         self._lens = self._pair(max_requests)
         self._tables = self._pair(max_requests, max_blocks)
         # Marks the end of a step's copies; until then the host's side may not be written again.
-        self._copied = torch.cuda.Event() if device.type == "cuda" else None
+        self._copied: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch gives no types
 
     def upload(self, inputs: StepInputs, num_rows: int, num_requests: int) -> DeviceBatch:
         """Copies a step, padded to so many rows and requests.

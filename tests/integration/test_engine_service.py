@@ -109,6 +109,7 @@ async def serving(
     options: ServingOptions | None = None,
     tracing: Tracing | None = None,
     adapters: AdapterSetup | None = None,
+    watch=lambda _on_lost: None,
 ):
     executor = executor or ScriptedExecutor()
     kv = KVCacheManager(num_blocks, 16)
@@ -145,7 +146,7 @@ async def serving(
         ),
         grammars=GrammarCompiler(tmp_path, 1000, frozenset({EOS})),
         adapters=adapters,
-        watch=lambda _on_lost: None,
+        watch=watch,
     )
     batch = BatchConfig(
         max_num_seqs=max_num_seqs,
@@ -541,6 +542,20 @@ async def test_steps_that_fail_one_after_another_end_the_engine(tmp_path):
         assert codes == [grpc.StatusCode.INTERNAL] * 2 + [grpc.StatusCode.UNAVAILABLE]
         assert last.code() is grpc.StatusCode.UNAVAILABLE
         await engine.eventually(lambda: engine.status_is(NOT_SERVING))
+
+
+async def test_clients_are_told_of_a_lost_worker_though_a_step_waits_for_it(tmp_path):
+    lose_worker = []
+    async with serving(tmp_path, ScriptedExecutor(), watch=lose_worker.append) as engine:
+        engine.executor.hold()  # as a GPU does that waits for the GPU of another rank
+        call = asyncio.create_task(refused(engine.engine.Generate(request())))
+        await asyncio.to_thread(engine.executor.wait_until_held)
+
+        lose_worker[0]("rank 1 was killed by SIGKILL")
+
+        assert (await call).code() is grpc.StatusCode.UNAVAILABLE
+        assert engine.server.engine.failed.is_set()
+        engine.executor.release()
 
 
 # Slow clients

@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from kernels.backend import Precision, StoredTensor
+from kernels.coded import INT4, UINT4
 from kernels.reference.backend import ReferenceBackend
 from kernels.sharding import Shard, ShardedWeights, parts
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
 from tests.kernels.decoder_steps import DictSource, Run, random_weights
+from tests.support.coded_matrix import coded
 from tests.support.picks import picks_of
 from tests.support.thread_ranks import ThreadRanks
 
@@ -128,17 +130,29 @@ def test_rows_of_blocks_stay_as_they_are_and_columns_are_decoded() -> None:
     assert np.array_equal(down.to_float32(), whole.load("layers.0.down").to_float32()[:, 53:])
 
 
-def test_codes_are_decoded_for_the_rank_alone() -> None:
+@pytest.mark.parametrize("scheme", [INT4, UINT4])
+@pytest.mark.parametrize("group", [32, 96])
+def test_codes_stay_codes_in_rows_and_in_columns_of_whole_units(scheme: str, group: int) -> None:
     source = DictSource(random_weights(UNEVEN))
-    for name in ("layers.0.q", "layers.0.o"):
-        source.weights[name] = Codes(source.weights[name].to_float32())
-    own = ShardedWeights(source, Shard(UNEVEN, 1, 2))
+    q, o = coded((96, 96), scheme, group), coded((96, 96), scheme, group, seed=1)
+    source.weights |= {"layers.0.q": q, "layers.0.o": o}
+    first, second = (ShardedWeights(source, Shard(UNEVEN, rank, 2)) for rank in range(2))
 
-    q, o = own.load("layers.0.q"), own.load("layers.0.o")
+    found = {
+        (rank, name): own.load(f"layers.0.{name}")
+        for rank, own in enumerate((first, second))
+        for name in "qo"
+    }
 
-    assert own.scheme("layers.0.q") == q.scheme == "F32"
-    assert np.array_equal(q.to_float32(), source.weights["layers.0.q"].values[64:])
-    assert np.array_equal(o.to_float32(), source.weights["layers.0.o"].values[:, 64:])
+    # Of 96 columns the first rank has 64, which a GPU multiplies with as codes, the second 32.
+    assert {key: part.scheme for key, part in found.items()} == {
+        (0, "q"): scheme, (1, "q"): scheme, (0, "o"): scheme, (1, "o"): "F32",
+    }  # fmt: skip
+    assert second.scheme("layers.0.o") == "F32"
+    rows = [found[rank, "q"].to_float32() for rank in range(2)]
+    columns = [found[rank, "o"].to_float32() for rank in range(2)]
+    assert np.array_equal(np.concatenate(rows), q.to_float32())
+    assert np.array_equal(np.concatenate(columns, axis=1), o.to_float32())
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -188,27 +202,6 @@ def test_the_plan_of_rank_0_is_what_it_then_holds(name: str) -> None:
 
     assert needs.weights == _load(spec, 2).decoders[0].weight_bytes
     assert needs.kv_per_block == 2 * spec.num_layers * 2 * 16 * spec.head_dim * 4
-
-
-@dataclasses.dataclass
-class Codes:
-    """A `CodedTensor` whose codes are values."""
-
-    values: np.ndarray
-    scheme = "INT4"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[out, in]."""
-        return self.values.shape
-
-    def rows(self, start: int, stop: int) -> Codes:
-        """Some of them."""
-        return Codes(self.values[start:stop])
-
-    def to_float32(self) -> np.ndarray:
-        """The values."""
-        return self.values
 
 
 def _quantised() -> DictSource:

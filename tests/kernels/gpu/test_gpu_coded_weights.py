@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
 from kernels.backend import Precision, StoredTensor
-from kernels.coded import INT4, UINT4, CodedRows, CodedTensor
+from kernels.coded import INT4, UINT4, CodedTensor
 from kernels.gpu.backend import GpuBackend
 from kernels.gpu.decoder import GpuDecoder
 from kernels.gpu.linear import coded_linear
 from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, Run, random_weights
+from tests.support.coded_matrix import coded
 from tests.support.stored_tensors import stored
 
 EXACT = Precision("float32", weights="auto", kv_cache="auto")
@@ -34,41 +33,6 @@ SPEC = DecoderSpec(
     attention_scale=0.25,
     qkv_bias=True,
 )
-
-
-@dataclasses.dataclass
-class Coded:
-    """A matrix of codes, as a loader gives it."""
-
-    scheme: str
-    codes: np.ndarray
-    scales: np.ndarray  # [rows, groups]
-    zeros: np.ndarray | int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.codes.shape
-
-    @property
-    def nbytes(self) -> int:
-        return self.codes.nbytes // 2 + self.scales.nbytes
-
-    def rows(self, start: int, stop: int) -> CodedRows:
-        zeros = self.zeros if isinstance(self.zeros, int) else self.zeros[start:stop]
-        return CodedRows(self.codes[start:stop], self.scales[start:stop], zeros)
-
-    def to_float32(self) -> np.ndarray:
-        return self.rows(0, len(self.codes)).to_float32()
-
-
-def coded(shape: tuple[int, int], scheme: str, group: int = 32, seed: int = 0) -> Coded:
-    rng = np.random.default_rng(seed)
-    groups = (shape[0], shape[1] // group)
-    zeros: np.ndarray | int = 8
-    if scheme == UINT4:
-        zeros = rng.integers(1, 16, groups, dtype=np.uint8)
-    scales = rng.uniform(0.01, 0.03, groups).astype(np.float16).astype(np.float32)
-    return Coded(scheme, rng.integers(0, 16, shape, dtype=np.uint8), scales, zeros)
 
 
 class Source:

@@ -14,12 +14,14 @@ import pytest
 import torch
 
 from kernels.backend import Precision
+from kernels.coded import INT4
 from kernels.collectives import Absent
 from kernels.gpu.backend import GpuBackend
 from kernels.reference.backend import ReferenceBackend
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
 from tests.kernels.gpu.gloo_ranks import GlooRanks
+from tests.support.coded_matrix import coded
 from tests.support.picks import picks_of
 
 UNEVEN = DecoderSpec(
@@ -120,6 +122,29 @@ def test_the_plan_of_rank_0_is_what_it_then_holds() -> None:
         assert needs.weights == pytest.approx(ranks.decoders[0].weight_bytes, rel=0.02)
     assert needs.kv_per_block == 2 * 2 * 2 * 16 * 4 * BLOCK_SIZE  # of 2 heads, not of 3
     assert needs.activations < _backend().plan(spec, source, EXACT, **sizes).activations * 1.5
+
+
+def test_4_bit_codes_stay_codes_on_ranks_that_have_whole_units_of_columns() -> None:
+    # Of each of o and down a rank has 64 columns.
+    spec = dataclasses.replace(UNEVEN, num_heads=8, num_kv_heads=2, intermediate_size=128)
+    weights = {
+        name: coded(shape, INT4, seed=len(name)) if len(shape) == 2 and "layers" in name else weight
+        for (name, shape), weight in zip(
+            spec.weight_shapes().items(), random_weights(spec).values(), strict=True
+        )
+    }
+
+    def load(backend):
+        return backend.load(spec, DictSource(weights), EXACT, lambda _done, _total: None)
+
+    whole = Run(load(_backend()))
+    with GlooRanks(2, lambda collectives: load(_backend(collectives))) as ranks:
+        logits = Run(ranks).step(("a", PROMPT[:4]))["a"]
+        sizes = [decoder.weight_bytes for decoder in ranks.decoders]
+
+    torch.testing.assert_close(logits, whole.step(("a", PROMPT[:4]))["a"], rtol=1e-4, atol=2e-4)
+    dense = sum(torch.Size(shape).numel() for shape in spec.weight_shapes().values()) * 4
+    assert sum(sizes) < dense / 2  # embedding and head, 10 kB of float32 values, are not coded
 
 
 def test_more_ranks_than_kv_heads_are_refused_before_anything_is_read() -> None:
