@@ -39,7 +39,8 @@ class ScheduledChunk:
     `samples` is set where the chunk reaches the request's last known token, so that the next token
     is sampled from its logits; `embeds` where that token's hidden state is wanted instead.
     `draft_token_ids` are guesses at what follows that token, and the chunk's last ones: each right
-    guess brings one token more, and the first wrong one ends that.
+    guess brings one token more, and the first wrong one ends that. With `awaits` the last token is
+    the one that the step before picks for this request, which nobody knows yet.
     """
 
     key: int
@@ -49,6 +50,7 @@ class ScheduledChunk:
     samples: bool
     draft_token_ids: tuple[int, ...] = ()
     embeds: bool = False
+    awaits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,10 @@ class KVCacheManager:
         self._tables[request.key] = _Table(blocks, num_cached, max(num_claimed, num_cached))
         return tuple(blocks)
 
+    def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
+        """Blocks that a running request lacks for `num_tokens` tokens."""
+        return max(self.blocks_for(num_tokens) - len(self._tables[request.key].blocks), 0)
+
     def grow(self, request: Request, num_tokens: int) -> tuple[int, ...] | None:
         """Appends blocks so that `num_tokens` tokens fit, and returns them; None if too few."""
         table = self._tables[request.key]

@@ -66,6 +66,10 @@ class Request:
 
     num_resumed: int = field(init=False)
     num_computed_tokens: int = field(default=0, init=False)
+    # While a step is planned before the results of the one in flight are known: what that one
+    # computes of this request, and the tokens that will follow; else 0. See steps_in_flight.
+    num_in_flight_tokens: int = field(default=0, init=False)
+    num_awaited_tokens: int = field(default=0, init=False)
     num_cached_tokens: int = field(default=0, init=False)  # of the prompt, when first scheduled
     num_preemptions: int = field(default=0, init=False)
     stopped_before: tuple[float, ...] = field(default=(), init=False)  # see QueueWaits
@@ -99,6 +103,31 @@ class Request:
     def num_uncomputed_tokens(self) -> int:
         """Known tokens whose KV is still to be computed."""
         return self.num_tokens - self.num_computed_tokens
+
+    @property
+    def num_unplanned_tokens(self) -> int:
+        """Tokens that the next step may compute: uncomputed ones, as the step in flight leaves
+        them."""
+        there = self.num_tokens + self.num_awaited_tokens
+        return there - self.num_computed_tokens - self.num_in_flight_tokens
+
+    @property
+    def plain(self) -> bool:
+        """Whether the next tokens follow from logits alone, and those need not be told."""
+        sampling = self.sampling
+        return (
+            sampling.logprobs is None
+            and not sampling.allowed_token_ids
+            and not sampling.bad_words
+            and not sampling.logit_bias
+            and sampling.repetition_penalty == 1.0
+            and sampling.frequency_penalty == 0.0
+            and sampling.presence_penalty == 0.0
+            and (
+                not sampling.masked_until_min_tokens
+                or len(self.output_token_ids) >= sampling.min_tokens
+            )
+        )
 
     def num_tokens_left(self, max_model_len: int) -> int:
         """Tokens that the output may still get."""

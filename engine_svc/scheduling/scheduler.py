@@ -9,6 +9,7 @@ prefix hits, a resumed answer and recompute after a preemption are all this rule
                └─────preempt──────┘  cancelled · expired (from either state)
 
 The engine loop is one thread: expire, schedule, execute, update. Nothing here locks or blocks.
+Where a device computes by itself, the next step is planned before `update`; see steps_in_flight.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from engine_svc.batch import ScheduledBatch, tokens_by_request
 from engine_svc.scheduling.block_pool import IntegrityError
 from engine_svc.scheduling.deadlines import Deadlines
+from engine_svc.scheduling.queue_limits import QueueFull, check_length, check_room
 from engine_svc.scheduling.request import FinishReason, RequestStatus
 from engine_svc.scheduling.scheduler_config import SchedulerConfig
 from engine_svc.scheduling.step_budget import StepBudget
@@ -32,6 +34,7 @@ from engine_svc.scheduling.step_outputs import (
     StepOutputs,
 )
 from engine_svc.scheduling.step_planner import StepPlanner
+from engine_svc.scheduling.steps_in_flight import StepsInFlight, foreseen, needs_results
 from engine_svc.scheduling.waiting_queue import WaitingQueue
 from engine_svc.speculation.speculator import Speculator
 
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens, ScheduledChunk
     from engine_svc.scheduling.kv_cache_manager import KVCacheManager
     from engine_svc.scheduling.request import Request
+    from engine_svc.scheduling.step_planner import StepPlan
 
 __all__ = [
     "AdmittedRequest",
@@ -52,16 +56,6 @@ __all__ = [
     "SchedulerConfig",
     "StepOutputs",
 ]
-
-
-class QueueFull(Exception):  # noqa: N818 -- the engine's answer to load, not a fault
-    """As many requests or tokens wait as may. `what` is "requests" or "tokens"."""
-
-    def __init__(self, limit: int, what: str) -> None:
-        """Names the limit."""
-        super().__init__(f"the queue holds at most {limit} {what}")
-        self.limit = limit
-        self.what = what
 
 
 class Scheduler:
@@ -97,8 +91,7 @@ class Scheduler:
         self._deadlines = Deadlines()
         self._num_steps = 0
         self._num_arrivals = 0
-        self._in_flight: ScheduledBatch | None = None
-        self._num_decodes = 0  # of the step in flight
+        self._in_flight = StepsInFlight()
         # What the next batch and the next outputs will tell.
         self._removed: list[int] = []
         self._admitted: list[AdmittedRequest] = []
@@ -149,7 +142,9 @@ class Scheduler:
         Raises QueueFull, and ValueError for a prompt that is empty or longer than max_model_len.
         """
         for request in requests:
-            self._check_new(request)
+            check_length(request, self._config.max_model_len)
+            if request.key in self._live:
+                raise ValueError(f"key {request.key} is in use")
         if len({request.key for request in requests}) < len(requests):
             raise ValueError("two requests of a group have the same key")
         limits = [request.reached_limit(self._config.max_model_len) for request in requests]
@@ -159,7 +154,8 @@ class Scheduler:
             for request, limit in pairs
             if limit is not None and not request.wants_prompt_logprobs and not request.embeds
         }
-        self._check_room([request for request in requests if request.key not in done])
+        queued = [request for request in requests if request.key not in done]
+        check_room(queued, self._waiting, self._config)
         for request, limit in pairs:
             if request.key in done:
                 self._close(request, done[request.key].reason)
@@ -193,26 +189,32 @@ class Scheduler:
 
         Raises RuntimeError if the last step has not been passed to `update`.
         """
-        if self._in_flight is not None:
-            raise RuntimeError(f"step {self._in_flight.step} is still in flight")
+        self._in_flight.check_none()
         if not self._live:
             return None
-        plan = self._planner.plan(self._clock())
-        self._removed += plan.preempted
-        self._preempted += plan.preempted
-        self._admitted += plan.admitted
-        if not plan.chunks:
+        return self._begin(self._planner.plan(self._clock()))
+
+    def schedule_ahead(self) -> ScheduledBatch | None:
+        """Plans the step after the one in flight, whose results are not known yet.
+
+        None if there is nothing to compute, or if that depends on the results. Raises RuntimeError
+        if not exactly one step is in flight.
+        """
+        batch, running = self._in_flight.only(), self._running
+        if not self._live or self._leaves_room_for_guesses(batch):
             return None
-        batch = ScheduledBatch(
-            step=self._num_steps,
-            removed=tuple(self._removed),
-            joined=tuple(plan.joined),
-            chunks=tuple(plan.chunks.values()),
-        )
-        self._num_steps += 1
-        self._removed.clear()
-        self._in_flight, self._num_decodes = batch, len(plan.decodes)
-        return batch
+        flying = ((running.get(chunk.key), chunk) for chunk in batch.chunks)
+        if any(request is not None and needs_results(request, chunk) for request, chunk in flying):
+            return None
+        with foreseen(batch, running, self._config.max_model_len):
+            if self._planner.needs_preemption:
+                return None
+            return self._begin(self._planner.plan(self._clock(), guesses=False))
+
+    def abandon(self, batch: ScheduledBatch) -> None:
+        """Expects no results of the oldest step in flight; nobody in it is alive."""
+        self._in_flight.oldest(batch)
+        self._in_flight.end()
 
     def update(
         self, batch: ScheduledBatch, sampled: SampledTokens, step_seconds: float
@@ -220,16 +222,15 @@ class Scheduler:
         """Takes in what a step computed, and tells what became of each request.
 
         Requests that were cancelled or expired meanwhile are passed over. Raises RuntimeError if
-        `batch` is not the step in flight, lacks a token or has one too many.
+        `batch` is not the oldest step in flight, lacks a token or has one too many.
         """
-        if batch is not self._in_flight:
-            raise RuntimeError(f"step {batch.step} is not in flight")
+        num_decodes = self._in_flight.oldest(batch).num_decodes
         failed = dict(sampled.failed)
         sampled_by_key = tokens_by_request(batch, sampled, failed)
-        self._in_flight = None
+        self._in_flight.end()
         num_drafts = sum(len(chunk.draft_token_ids) for chunk in batch.chunks)
-        num_prefill_tokens = batch.num_tokens - num_drafts - self._num_decodes
-        self._budget.observe(self._num_decodes, num_prefill_tokens, step_seconds)
+        num_prefill_tokens = batch.num_tokens - num_drafts - num_decodes
+        self._budget.observe(num_decodes, num_prefill_tokens, step_seconds)
         admitted = tuple(event for event in self._admitted if event.key in self._live)
         preempted = tuple(key for key in self._preempted if key in self._live)
         self._admitted.clear()
@@ -291,26 +292,30 @@ class Scheduler:
         max_drafts = 0 if speculation is None else speculation.num_speculative_tokens
         self._kv.check_integrity(self._running, max_drafts)
 
-    def _check_new(self, request: Request) -> None:
-        if not request.prompt_token_ids:
-            raise ValueError("prompt_token_ids must not be empty")
-        if request.num_tokens > self._config.max_model_len:
-            raise ValueError(
-                f"prompt and resumed output have {request.num_tokens} tokens, "
-                f"max_model_len is {self._config.max_model_len}"
-            )
-        if request.key in self._live:
-            raise ValueError(f"key {request.key} is in use")
+    def _leaves_room_for_guesses(self, batch: ScheduledBatch) -> bool:
+        """Whether so few requests decode after a step that they may get guesses, which start from
+        its tokens. Those gain more than a step ahead does."""
+        num_decodes = sum(chunk.samples for chunk in batch.chunks)
+        if self._speculator is None or not num_decodes:
+            return False
+        return self._speculator.room(num_decodes) > 0
 
-    def _check_room(self, requests: list[Request]) -> None:
-        if not self._waiting or not requests:
-            return
-        max_reqs, max_tokens = self._config.max_num_queued_reqs, self._config.max_num_queued_tokens
-        if len(self._waiting) + len(requests) > max_reqs:
-            raise QueueFull(max_reqs, "requests")
-        num_tokens = sum(request.num_tokens for request in requests)
-        if self._waiting.num_tokens + num_tokens > max_tokens:
-            raise QueueFull(max_tokens, "tokens")
+    def _begin(self, plan: StepPlan) -> ScheduledBatch | None:
+        self._removed += plan.preempted
+        self._preempted += plan.preempted
+        self._admitted += plan.admitted
+        if not plan.chunks:
+            return None
+        batch = ScheduledBatch(
+            step=self._num_steps,
+            removed=tuple(self._removed),
+            joined=tuple(plan.joined),
+            chunks=tuple(plan.chunks.values()),
+        )
+        self._num_steps += 1
+        self._removed.clear()
+        self._in_flight.begin(batch, len(plan.decodes))
+        return batch
 
     def _enqueue(self, request: Request) -> None:
         request.serial = self._num_arrivals

@@ -93,15 +93,28 @@ class StepPlanner:
         # A step can give each running request a token, so that all of them progress.
         self._max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
 
-    def plan(self, now: float) -> StepPlan:
-        """Plans a step. A request admitted for the first time gets `now` as its start."""
+    @property
+    def needs_preemption(self) -> bool:
+        """Whether running requests may lack blocks for what the next step computes of them."""
+        most = self._config.max_num_batched_tokens
+        needed = 0
+        for request in self._running.values():
+            if count := min(request.num_unplanned_tokens, most):
+                planned = request.num_computed_tokens + request.num_in_flight_tokens
+                needed += self._kv.num_missing_blocks(request, planned + count)
+        return needed > self._kv.num_free_blocks
+
+    def plan(self, now: float, *, guesses: bool = True) -> StepPlan:
+        """Plans a step, with guesses or without. A request admitted for the first time gets `now`
+        as its start."""
         plan = StepPlan(self._config.max_num_batched_tokens)
         self.waits.account(now, len(self._waiting))
         prefills = []
         for request in list(self._running.values()):
-            if request.num_uncomputed_tokens != 1:
+            count = request.num_unplanned_tokens
+            if count > 1:
                 prefills.append(request)
-            elif self._plan_chunk(plan, request, 1):
+            elif count == 1 and self._plan_chunk(plan, request, 1):
                 plan.decodes.add(request.key)
         # What prefill may not use of the step, so that those who stream are not kept waiting.
         reserved = 0
@@ -110,12 +123,13 @@ class StepPlanner:
         for request in prefills:
             room = plan.tokens_left - reserved
             if room > 0:
-                self._plan_chunk(plan, request, min(request.num_uncomputed_tokens, room))
+                self._plan_chunk(plan, request, min(request.num_unplanned_tokens, room))
         if self._waiting:
             reason, next_one = self._admit(plan, reserved, now)
             self.waits.stopped_by(reason, self._waiting.num_older(next_one))
         # Beside prefill a step has arithmetic enough to do.
-        if self._speculator is not None and plan.decodes and len(plan.decodes) == len(plan.chunks):
+        only_decodes = plan.decodes and len(plan.decodes) == len(plan.chunks)
+        if guesses and self._speculator is not None and only_decodes:
             self._speculate(plan, self._speculator)
         return plan
 
@@ -136,17 +150,25 @@ class StepPlanner:
         """Plans a request's next tokens; False if it gave up its blocks, now or before."""
         if request.status is not RequestStatus.RUNNING:
             return False
-        first = request.num_computed_tokens
+        first = request.num_computed_tokens + request.num_in_flight_tokens
         last = first + num_tokens
         while (new_blocks := self._kv.grow(request, last)) is None:
             victim = max(self._running.values(), key=lambda r: (r.priority, r.serial))
             self._preempt(plan, victim)
             if victim is request:
                 return False
-        ends = last == request.num_tokens
-        samples = ends and not request.scores_only
-        embeds = ends and request.embeds
-        plan.add(ScheduledChunk(request.key, first, num_tokens, new_blocks, samples, embeds=embeds))
+        ends = last == request.num_tokens + request.num_awaited_tokens
+        plan.add(
+            ScheduledChunk(
+                request.key,
+                first,
+                num_tokens,
+                new_blocks,
+                samples=ends and not request.scores_only,
+                embeds=ends and request.embeds,
+                awaits=last > request.num_tokens,
+            )
+        )
         return True
 
     def _preempt(self, plan: StepPlan, request: Request) -> None:

@@ -53,8 +53,13 @@ class Speculator:
         return min(max(share, 0), self._config.num_speculative_tokens)
 
     def propose(self, request: Request, limit: int) -> tuple[int, ...]:
-        """At most `limit` guesses at what follows a request's last token."""
-        if limit < 1 or not _is_plain(request):
+        """At most `limit` guesses at what follows a request's last token.
+
+        None for one that is not plain. Penalties and bad words look at the tokens before a row,
+        which for guesses are not certain, and log-probabilities need whole rows of logits: all
+        would cost more than the guesses gain.
+        """
+        if limit < 1 or not request.plain:
             return ()
         state = self._states.get(request.key)
         if state is None:
@@ -86,25 +91,3 @@ class Speculator:
     def forget(self, key: int) -> None:
         """Drops what is known of a request that ended."""
         self._states.pop(key, None)
-
-
-def _is_plain(request: Request) -> bool:
-    """Whether the next tokens follow from logits alone, and those need not be told.
-
-    Penalties and bad words look at the tokens before a row, which for guesses are not certain, and
-    log-probabilities need whole rows of logits: all would cost more than the guesses gain.
-    """
-    sampling = request.sampling
-    return (
-        sampling.logprobs is None
-        and not sampling.allowed_token_ids
-        and not sampling.bad_words
-        and not sampling.logit_bias
-        and sampling.repetition_penalty == 1.0
-        and sampling.frequency_penalty == 0.0
-        and sampling.presence_penalty == 0.0
-        and (
-            not sampling.masked_until_min_tokens
-            or len(request.output_token_ids) >= sampling.min_tokens
-        )
-    )

@@ -16,12 +16,12 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 
 # Lines per part, with docstrings and comments, which are about a quarter. Generated code is free.
 PACKAGE_BUDGETS = {
-    "engine_svc": 2150,  # the loop, configuration, start-up and its trace, memory plan, devices
-    "engine_svc/scheduling": 1700,  # with the books of what choices wait for
+    "engine_svc": 2350,  # the loop and its steps, configuration, start-up, memory plan, devices
+    "engine_svc/scheduling": 1900,  # with the books of what choices wait for, and steps in flight
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
     "engine_svc/adapters": 1050,  # PEFT's files read and checked; who holds which slot
-    "engine_svc/worker": 1330,
+    "engine_svc/worker": 1550,  # plans to inputs, results to tokens, at once or one step ahead
     "engine_svc/parallel": 1000,  # several ranks: how they meet, are told of steps, and end
     "engine_svc/service": 3700,  # everything grpc: submission, streams, health, metrics, traces
     "engine_svc/models": 1400,  # decoder and encoder families, 35 to 110 lines each

@@ -96,6 +96,7 @@ class FakeWorker:
                 self._kv[self._slot(known, position)] = fingerprint(tokens[: position + 1])
             if chunk.key in self.failing:
                 failed.append((chunk.key, "logits are not finite"))
+                known.tokens.append(-1)  # what a step that was begun already goes on from
                 continue
             parts += self._prompt_logprobs(known, chunk.first_position, end)
             if chunk.samples:
@@ -203,3 +204,35 @@ class Engine:
     def scheduled(self, request: Request) -> int:
         """Tokens that the last step computed for a request."""
         return sum(c.num_tokens for c in self.last_batch.chunks if c.key == request.key)
+
+
+class EngineAhead(Engine):
+    """The same with one step ahead: between two turns a step is in flight."""
+
+    def __init__(self, *args, **limits) -> None:
+        super().__init__(*args, **limits)
+        self.in_flight: list[tuple[ScheduledBatch, SampledTokens]] = []
+        self.num_ahead = 0  # steps begun while another was in flight
+
+    def plan(self) -> ScheduledBatch | None:
+        """Begins the next step if it can be planned now. The worker computes it at once."""
+        scheduler = self.scheduler
+        batch = scheduler.schedule_ahead() if self.in_flight else scheduler.schedule()
+        if batch is not None:
+            self.num_ahead += bool(self.in_flight)
+            self.in_flight.append((batch, self.worker.execute(batch)))
+        return batch
+
+    def collect(self, seconds: float = 0.001) -> StepOutputs:
+        """Takes in the oldest step in flight."""
+        batch, sampled = self.in_flight.pop(0)
+        outputs = self.scheduler.update(batch, sampled, seconds)
+        self.outputs.append(outputs)
+        self.scheduler.check_integrity()
+        return outputs
+
+    def step(self, seconds: float = 0.001) -> StepOutputs | None:
+        """Turns until a step's results come; None if there is nothing to do."""
+        while self.plan() is not None and len(self.in_flight) < 2:
+            pass
+        return self.collect(seconds) if self.in_flight else None

@@ -47,6 +47,8 @@ def solo(pattern, prompt, choice, max_tokens, min_tokens, eos):
 class SchedulerMachine(RuleBasedStateMachine):
     """Clients, operators, time and faults against one scheduler."""
 
+    make_engine = Engine
+
     @initialize(
         spare_blocks=st.integers(0, 4),
         max_num_seqs=st.integers(1, 5),
@@ -67,7 +69,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_guesses,
     ):
         self.pattern = pattern
-        self.engine = Engine(
+        self.engine = self.make_engine(
             num_blocks=MAX_LEN // BLOCK + spare_blocks,
             model=echo(pattern),
             max_num_seqs=max_num_seqs,
@@ -192,9 +194,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "engine"):  # a run may end before `start`
             return
         for _ in range(5_000):
-            if not self.engine.scheduler.has_work:
+            outputs = self.engine.step(0.01)
+            if outputs is None:
                 break
-            self.step(0.01)
+            self._take(outputs)
         scheduler, kv = self.engine.scheduler, self.engine.kv
         assert not scheduler.has_work
         assert (scheduler.num_running, scheduler.num_waiting) == (0, 0)
