@@ -20,6 +20,7 @@ Layout of one step, for requests A (decoding) and B (a chunk of prefill):
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -138,6 +139,9 @@ class StepInputs:
     hidden_rows: Int32s | None = None  # [num_hidden], rows whose hidden states are wanted
     # [num_requests]: the slot of each request's adapter, or -1; None where no request has one.
     adapters: Int32s | None = None
+    # [num_tokens]: which pick of the step that was begun before gives a row's token, or -1 where
+    # token_ids has it; None where all of them have. Only an `AsyncDecoder` takes such steps.
+    picked: Int32s | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,31 @@ class Decoder(Protocol):
         is in the batch nor on how a prompt was cut into chunks.
         """
         ...
+
+
+class BegunStep(Protocol):
+    """A step that a device computes, or has computed."""
+
+    def result(self) -> StepResult:
+        """Waits for the step and returns what it computed, once. The arrays are the caller's."""
+        ...
+
+
+class AsyncDecoder(ABC):
+    """A `Decoder` that computes while its host goes on; it says so by deriving from this.
+
+    Steps are computed one after another in the order in which they were begun, whether their
+    results are asked for or not. So a step reads what those before it wrote, and writes where they
+    have read.
+    """
+
+    @abstractmethod
+    def begin(self, inputs: StepInputs) -> BegunStep:
+        """Starts one step and returns at once; the inputs' arrays may be used again then.
+
+        At most one other step may be held whose result was not asked for, and that one must have
+        no `logits_rows`.
+        """
 
 
 @dataclass(frozen=True, slots=True)

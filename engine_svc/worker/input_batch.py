@@ -22,7 +22,7 @@ from engine_svc.worker.sampler import SamplingState
 from kernels.backend import StepInputs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -71,6 +71,10 @@ class InputBatch:
             return self._requests[key]
         except KeyError:
             raise ValueError(f"request {key} is not among the worker's requests") from None
+
+    def has(self, key: int, state: RequestState) -> bool:
+        """Whether this state is still the request's; not if it was removed, or came back since."""
+        return self._requests.get(key) is state
 
     def token_ids(self, key: int) -> npt.NDArray[np.int32]:
         """Prompt and output so far [num_tokens], as a view."""
@@ -155,8 +159,11 @@ class InputBatch:
         logits_rows: Sequence[int],
         into: StepBuffers,
         hidden_rows: Sequence[int] = (),
+        picked_before: Mapping[int, int] | None = None,
     ) -> StepInputs:
         """Writes one step's inputs into the buffers; they hold until the next call.
+
+        `picked_before` has, for requests that await their last token, the pick that gives it.
 
         What is one number a request is worked out in Python: next to a decoder, whose weights push
         everything else out of the caches, each of numpy's functions costs more than a few numbers.
@@ -188,10 +195,11 @@ class InputBatch:
             logits_rows=into.logits_rows.put(logits_rows),
             hidden_rows=np.array(hidden_rows, dtype=np.int32) if hidden_rows else None,
             adapters=np.array(adapters, dtype=np.int32) if max(adapters) >= 0 else None,
+            picked=_sources(chunks, bounds, picked_before) if picked_before else None,
         )
 
     def _check(self, chunk: ScheduledChunk, state: RequestState, end: int) -> None:
-        known = state.num_tokens + len(chunk.draft_token_ids)
+        known = state.num_tokens + chunk.awaits + len(chunk.draft_token_ids)
         slots = state.num_blocks * self._block_size
         if end > known:
             reason = "reaches beyond its last known token"
@@ -205,6 +213,17 @@ class InputBatch:
             f"request {chunk.key} {reason}: the chunk ends at {end}, "
             f"{known} tokens are known and its blocks hold {slots}"
         )
+
+
+def _sources(
+    chunks: Sequence[ScheduledChunk], bounds: Sequence[int], picked_before: Mapping[int, int]
+) -> npt.NDArray[np.int32]:
+    """The pick that gives each row's token, or -1."""
+    sources = np.full(bounds[-1], -1, dtype=np.int32)
+    for chunk, end in zip(chunks, bounds[1:], strict=True):
+        if chunk.awaits:
+            sources[end - 1] = picked_before[chunk.key]
+    return sources
 
 
 class Int32Buffer:

@@ -10,33 +10,34 @@ prompt log-probabilities (row i of a prompt predicts the token at position i + 1
 
 With guesses g58 and g59, A has the rows a57 g58 g59, and a token is picked from each: a58 always
 counts, the next one if g58 was right, the third if both were.
+
+A decoder that computes by itself may get a step before the results of the last one are taken in:
+a57 is then the token of a pick of that step, and goes from there to its row on the device.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from engine_svc.batch import Embedding, PromptLogprobsPart, SampledToken, SampledTokens
+from engine_svc.batch import PromptLogprobsPart, SampledToken, SampledTokens
 from engine_svc.worker.input_batch import InputBatch, StepBuffers
-from engine_svc.worker.logprobs import no_logprobs, rows_logprobs, token_logprobs
+from engine_svc.worker.logprobs import no_logprobs, rows_logprobs
 from engine_svc.worker.mask_buffer import MaskBuffer
-from engine_svc.worker.sampler import NOT_FINITE, pick_inputs, sample
-from kernels.backend import NOT_FINITE as NO_TOKEN
+from engine_svc.worker.sampler import NOT_FINITE, pick_inputs
+from engine_svc.worker.step_results import picked_tokens, sampled_tokens, unit_embeddings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
-    from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk, TokenLogprobs
+    from engine_svc.batch import NewRequest, ScheduledBatch, ScheduledChunk
     from engine_svc.worker.input_batch import RequestState
     from engine_svc.worker.sampler import SamplingState
-    from kernels.backend import Decoder, PackedAdapter, PickInputs
+    from kernels.backend import Decoder, PackedAdapter, PickInputs, StepInputs, StepResult
 
 # Requests removed halfway through their prompt log-probabilities are remembered in case they were
 # preempted and come back. This is far above what can wait, and bounds what cancelled ones leave.
@@ -53,6 +54,19 @@ class _PromptRows:
     token_ids: list[int]  # the tokens that the rows predict
     rows: range  # of the step
     top_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step's inputs, and what its results are for."""
+
+    inputs: StepInputs
+    prompts: list[_PromptRows]
+    sampling: dict[int, RequestState]  # requests that sample, in the plan's order
+    plain: list[ScheduledChunk]  # of those, whose tokens the decoder picks
+    others: list[int]  # and the keys of those that need logits
+    embedded: list[int]  # keys of requests whose hidden state is wanted
+    failed: dict[int, str]
 
 
 class ModelRunner:
@@ -84,9 +98,22 @@ class ModelRunner:
         )
         self._masks = MaskBuffer(vocab_size)
         self._half_reported: dict[int, int] = {}  # key to its next prompt position
+        self._last_plain: list[ScheduledChunk] = []  # whose tokens the last step picks
 
     def execute(self, plan: ScheduledBatch) -> SampledTokens:
         """Computes one step. Raises ValueError if the plan does not fit the state or the limits."""
+        step = self.prepare(plan)
+        if step is None:
+            return SampledTokens(())
+        started = time.perf_counter()
+        result = self._decoder.step(step.inputs)
+        return self.complete(step, result, time.perf_counter() - started)
+
+    def prepare(self, plan: ScheduledBatch) -> PreparedStep | None:
+        """Takes a plan in; None if nothing is computed. The inputs hold until the next call.
+
+        Raises ValueError if the plan does not fit the state or the limits.
+        """
         for key in plan.removed:
             self._remove(key)
         for request in plan.joined:
@@ -96,14 +123,16 @@ class ModelRunner:
             if chunk.draft_token_ids:
                 self._take_drafts(chunk)
         if not plan.chunks:
-            return SampledTokens(())
+            return None
 
         failed: dict[int, str] = {}
         prompts: list[_PromptRows] = []
-        last_rows: dict[int, int] = {}  # of requests that sample, in the plan's order
+        sampling: dict[int, RequestState] = {}
+        last_rows: dict[int, int] = {}
         plain: list[ScheduledChunk] = []
         others: list[int] = []
-        embedded: dict[int, int] = {}  # rows of requests whose hidden state is wanted
+        awaiting: list[ScheduledChunk] = []
+        embedded: dict[int, int] = {}
         end = 0
         for chunk in plan.chunks:
             start, end = end, end + chunk.num_tokens
@@ -112,8 +141,11 @@ class ModelRunner:
                 prompts.append(rows)
             if chunk.embeds:
                 embedded[chunk.key] = end - 1
+            if chunk.awaits:
+                awaiting.append(chunk)
             if not chunk.samples:
                 continue
+            sampling[chunk.key] = state
             last_rows[chunk.key] = end - 1
             if state.sampling.plain:
                 plain.append(chunk)
@@ -123,18 +155,35 @@ class ModelRunner:
         for prompt in prompts:
             logits_rows += prompt.rows
         picks = self._pick_inputs(plain, last_rows, failed)
-        hidden_rows = tuple(embedded.values())
-        inputs = self._batch.fill(plan.chunks, picks, logits_rows, self._buffers, hidden_rows)
-        started = time.perf_counter()
-        result = self._decoder.step(inputs)
-        kernel_seconds = time.perf_counter() - started
-        embeddings = tuple(_embeddings(embedded, result.hidden, failed))
-        parts = self._report_prompts(prompts, result.logits[len(others) :], failed)
-        tokens = dict(self._picked(plain, result.token_ids.tolist(), failed))
-        if others:
-            tokens |= self._sampled(others, result.logits[: len(others)], failed)
+        inputs = self._batch.fill(
+            plan.chunks,
+            picks,
+            logits_rows,
+            self._buffers,
+            tuple(embedded.values()),
+            self._picked_before(awaiting) if awaiting else {},
+        )
+        self._last_plain = plain
+        return PreparedStep(inputs, prompts, sampling, plain, others, list(embedded), failed)
+
+    def complete(
+        self, step: PreparedStep, result: StepResult, kernel_seconds: float
+    ) -> SampledTokens:
+        """What a prepared step produced, with its tokens taken note of; once, and in order.
+
+        Of requests that were removed since it was prepared nothing is noted.
+        """
+        failed, num_others = step.failed, len(step.others)
+        embeddings = tuple(unit_embeddings(step.embedded, result.hidden, failed))
+        parts = self._report_prompts(step.prompts, result.logits[num_others:], failed)
+        tokens = dict(picked_tokens(step.plain, result.token_ids.tolist(), failed))
+        if step.others:
+            states = {key: step.sampling[key] for key in step.others}
+            tokens |= sampled_tokens(states, result.logits[:num_others], failed)
         ordered = tuple(
-            token for key in last_rows for token in self._recorded(key, tokens.get(key, ()), failed)
+            token
+            for key, state in step.sampling.items()
+            for token in self._recorded(key, state, tokens.get(key, ()), failed)
         )
         return SampledTokens(
             ordered,
@@ -148,6 +197,23 @@ class ModelRunner:
     def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
         """Puts a packed LoRA adapter into a slot, or empties it; between steps only."""
         self._decoder.set_adapter(slot, adapter)
+
+    def _picked_before(self, awaiting: Sequence[ScheduledChunk]) -> dict[int, int]:
+        """For each request whose last token is not known, the pick of the last step that gives it.
+
+        Raises ValueError where none does, or where more is needed than that pick.
+        """
+        picks, num_picks = {}, 0
+        for chunk in self._last_plain:
+            # How many tokens guesses brought is known from the results only.
+            if not chunk.draft_token_ids:
+                picks[chunk.key] = num_picks
+            num_picks += 1 + len(chunk.draft_token_ids)
+        for chunk in awaiting:
+            sampling = self._batch[chunk.key].sampling
+            if chunk.key not in picks or not sampling.plain or sampling.matcher is not None:
+                raise ValueError(f"request {chunk.key} awaits a token that it needs to know")
+        return {chunk.key: picks[chunk.key] for chunk in awaiting}
 
     def _pick_inputs(
         self,
@@ -166,7 +232,7 @@ class ModelRunner:
             num_drafts = len(chunk.draft_token_ids)
             rows += range(last_rows[chunk.key] - num_drafts, last_rows[chunk.key] + 1)
             states += [self._batch[chunk.key].sampling] * (num_drafts + 1)
-            guessed += range(num_drafts + 1)
+            guessed += range(chunk.awaits, chunk.awaits + num_drafts + 1)
         if all(state.matcher is None for state in states):
             return pick_inputs(rows, states, guessed)
         return pick_inputs(rows, states, guessed, *self._masks_of(plain, failed))
@@ -265,27 +331,16 @@ class ModelRunner:
             parts.append(PromptLogprobsPart(prompt.key, prompt.first_position, entries))
         return parts
 
-    def _picked(
-        self, plain: Sequence[ScheduledChunk], token_ids: list[int], failed: dict[int, str]
-    ) -> Iterator[tuple[int, list[SampledToken]]]:
-        """Tokens that the decoder picked and that count, by key; adds to `failed` who has none."""
-        start = 0
-        for chunk in plain:
-            picked = token_ids[start : start + len(chunk.draft_token_ids) + 1]
-            start += len(picked)
-            if picked[0] == NO_TOKEN:
-                failed.setdefault(chunk.key, NOT_FINITE)
-            elif chunk.key not in failed:
-                tokens = _accepted(picked, chunk.draft_token_ids)
-                yield chunk.key, [SampledToken(chunk.key, token_id, None) for token_id in tokens]
-
     def _recorded(
-        self, key: int, tokens: Sequence[SampledToken], failed: dict[int, str]
+        self, key: int, state: RequestState, tokens: Sequence[SampledToken], failed: dict[int, str]
     ) -> Iterator[SampledToken]:
         """A request's tokens as they are taken note of, up to one that completes its grammar."""
+        if not self._batch.has(key, state):
+            yield from tokens
+            return
+        matcher = state.sampling.matcher
         for token in tokens:
             self._batch.append_token(key, token.token_id)
-            matcher = self._batch[key].sampling.matcher
             if matcher is None:
                 yield token
             elif matcher.error is not None:
@@ -296,50 +351,3 @@ class ModelRunner:
                 return
             else:
                 yield token
-
-    def _sampled(
-        self, keys: Sequence[int], logits: npt.NDArray[np.float32], failed: dict[int, str]
-    ) -> Iterator[tuple[int, list[SampledToken]]]:
-        """Tokens sampled here, by key; adds to `failed` those that have none."""
-        states = [self._batch[key] for key in keys]
-        picks = sample(logits, [state.sampling for state in states])
-        for i, (key, state) in enumerate(zip(keys, states, strict=True)):
-            if i in picks.failures:
-                failed[key] = picks.failures[i]
-            elif key not in failed:
-                token_id = picks.token_ids[i]
-                logprobs = _logprobs(logits[i], token_id, state)
-                yield key, [SampledToken(key, token_id, logprobs)]
-
-
-def _embeddings(
-    keys: Iterable[int], hidden: npt.NDArray[np.float32] | None, failed: dict[int, str]
-) -> Iterator[Embedding]:
-    """Hidden states [len(keys), hidden_size] at length 1; adds to `failed` who has none."""
-    if hidden is None:
-        return
-    for key, row in zip(keys, hidden, strict=True):
-        length = math.sqrt(np.square(row, dtype=np.float64).sum())
-        if not 0.0 < length < math.inf:
-            failed[key] = NOT_FINITE
-            continue
-        yield Embedding(key, row / np.float32(length))
-
-
-def _accepted(picked: list[int], drafts: tuple[int, ...]) -> list[int]:
-    """Of the tokens picked from a request's rows, those whose row follows right guesses only.
-
-    A row without a token ends them: the next step meets it again, as it would have come to it
-    without guesses.
-    """
-    count = 1
-    while count <= len(drafts) and picked[count - 1] == drafts[count - 1]:
-        count += 1
-    return [token_id for token_id in picked[:count] if token_id != NO_TOKEN]
-
-
-def _logprobs(
-    row: npt.NDArray[np.float32], token_id: int, state: RequestState
-) -> TokenLogprobs | None:
-    top_k = state.sampling.params.logprobs
-    return None if top_k is None else token_logprobs(row, token_id, top_k)

@@ -68,8 +68,11 @@ class PagedDecoder:
         self.steps.append((len(inputs.token_ids), len(inputs.picks.rows), len(inputs.logits_rows)))
         self.slots[inputs.slot_mapping] = inputs.token_ids
         picked_from = self._logits(inputs, inputs.picks.rows)
+        wanted = inputs.hidden_rows
         return StepResult(
-            pick_tokens(picked_from, inputs.picks), self._logits(inputs, inputs.logits_rows)
+            pick_tokens(picked_from, inputs.picks),
+            self._logits(inputs, inputs.logits_rows),
+            hidden=None if wanted is None else self._logits(inputs, wanted),
         )
 
     def _logits(self, inputs: StepInputs, rows: np.ndarray) -> np.ndarray:
