@@ -4,6 +4,9 @@
                   ▲                                                        │
                   └────────────── as long as anything is alive ────────────┘
 
+Where a device computes by itself, what is updated is the step before the one that was just
+submitted, so that the device has its next step while this thread takes in the last (`steps`).
+
 Requests join and leave between any two steps, so a step always carries whoever can use it. All that
 one turn has to tell goes to the event loop in one report. With nothing alive the loop checks that
 no block leaked and sleeps until a command comes.
@@ -22,6 +25,7 @@ from engine_svc.batch import SampledTokens
 from engine_svc.scheduling.block_pool import IntegrityError
 from engine_svc.scheduling.request import RequestStatus
 from engine_svc.scheduling.scheduler import QueueFull
+from engine_svc.steps import steps_of
 from engine_svc.worker.executor import WorkerLostError
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from engine_svc.scheduling.request import Request, Stage
     from engine_svc.scheduling.scheduler import Scheduler
     from engine_svc.scheduling.step_outputs import FinishedRequest, StepOutputs
+    from engine_svc.steps import ComputedStep
     from engine_svc.worker.executor import Executor
     from kernels.backend import PackedAdapter
 
@@ -132,7 +137,8 @@ class Report:
     lost: list[int] = field(default_factory=list)  # keys of requests that a failed step took along
     outputs: StepOutputs | None = None
     num_step_tokens: int = 0
-    step_seconds: float = 0.0  # from the first command taken to the outputs
+    # From the first command taken, or the outputs before if those came later, to the outputs.
+    step_seconds: float = 0.0
     kv_stored: bytes = b""  # hashes of blocks that can be found now, one after another
     kv_removed: bytes = b""
     at: float = 0.0
@@ -151,6 +157,7 @@ class Engine:
         self._scheduler = scheduler
         self._kv = kv
         self._executor = executor
+        self._steps = steps_of(executor, scheduler, clock)
         self._clock = clock
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._publish: Callable[[Report], object] = lambda _: None
@@ -161,6 +168,7 @@ class Engine:
         self._failed_steps = 0
         self._kernel_cpu_seconds = 0.0
         self._phases = StepSeconds()
+        self._told = 0.0  # when the outputs of the last step were there
         self._integrity_violation: str | None = None
         # When the turn that is under way, or due, began; None while idle.
         self._busy_since: float | None = None
@@ -226,23 +234,25 @@ class Engine:
         for request in self._scheduler.expire(self._clock()):
             self._live.pop(request.key, None)
             report.expired.append((request.key, request.stage))
-        batch = self._scheduler.schedule()
-        if batch is not None:
-            report.num_step_tokens = batch.num_tokens
-            report.outputs = self._compute(batch, report, started)
+        step = self._steps.advance(started)
+        if step is not None:
+            report.num_step_tokens = step.batch.num_tokens
+            report.outputs = self._take_in(step, report)
         self._load = self._measure()
         report.kv_stored, report.kv_removed = self._kv.pool.take_changes()
         report.at = self._clock()
         self._publish(report)
+        if self._steps.in_flight:
+            return
         if not self._scheduler.has_work:
             self._become_idle()
-        elif batch is None:
+        elif step is None:
             time.sleep(_NOTHING_TO_SCHEDULE_SECONDS)
 
     def _take_commands(self, report: Report) -> float:
         """Takes all commands there are, having waited for one if nothing is alive; returns when it
         began to."""
-        if not self._scheduler.has_work:
+        if not self._scheduler.has_work and not self._steps.in_flight:
             command = self._commands.get()
             self._busy_since = self._clock()
             self._apply(command, report)
@@ -289,29 +299,26 @@ class Engine:
             return False
         return True
 
-    def _compute(self, batch: ScheduledBatch, report: Report, started: float) -> StepOutputs:
-        submitted = self._clock()
-        try:
-            sampled = self._executor.submit(batch)
-        except WorkerLostError:
-            raise
-        except Exception:
-            log.exception("step %d failed", batch.step)
-            sampled = self._lose_worker_state(batch, report)
+    def _take_in(self, step: ComputedStep, report: Report) -> StepOutputs:
+        if step.sampled is None:
+            sampled = self._lose_worker_state(step.batch, report)
         else:
+            sampled = step.sampled
             self._failed_steps = 0
             self._kernel_cpu_seconds += sampled.cpu_seconds
-        computed = self._clock()
-        outputs = self._scheduler.update(batch, sampled, computed - submitted)
+        outputs = self._scheduler.update(step.batch, sampled, step.compute_seconds)
+        for batch in step.abandoned:
+            self._scheduler.abandon(batch)
         for key in (end.key for ends in (outputs.finished, outputs.failed) for end in ends):
             self._live.pop(key, None)
         ended = self._clock()
-        report.step_seconds = ended - started
+        report.step_seconds = ended - max(step.started, self._told)
+        self._told = ended
         kernels = sampled.kernel_seconds
         self._phases = self._phases.plus(
-            schedule=submitted - started + ended - computed,
+            schedule=step.schedule_seconds + ended - step.computed,
             kernels=kernels,
-            sample=computed - submitted - kernels,
+            sample=step.worker_seconds - kernels,
         )
         return outputs
 
