@@ -80,6 +80,7 @@ async def start_router(
         tls=tls,
         shares_ports=summing is not None,
         page=page,
+        allow_lora_updates=params["allow_lora_updates"],
     )
     router = Router(config, models, summing, telemetry)
     stack.push_async_callback(router.close)

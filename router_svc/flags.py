@@ -61,6 +61,14 @@ _ROUTER_FLAGS: Flags = (
         },
     ),
     (
+        "--allow-lora-updates/--no-allow-lora-updates",
+        {
+            "default": False,
+            "help": "Let whoever may call load LoRA adapters into the engines and unload them, "
+            "from within the engines' --lora-dir; see docs/lora.md.",
+        },
+    ),
+    (
         "--max-body-bytes",
         {
             "type": click.IntRange(1024, 1 << 30),

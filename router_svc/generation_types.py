@@ -51,6 +51,16 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter as engines have it. Of one name, another version is another adapter."""
+
+    name: str
+    version: str
+    rank: int = field(default=0, compare=False)
+    source: str = field(default="", compare=False)  # where an engine has it from
+
+
+@dataclass(frozen=True, slots=True)
 class ResumedChoice:
     """What earlier attempts produced of one choice, and whether it has ended."""
 
@@ -83,6 +93,7 @@ class GenerationRequest:
     traceparent: str = ""
     timeout: float | None = None  # seconds
     constraint: Constraint | None = None
+    adapter: Adapter | None = None  # to be applied
     attempt: int = 0
     resume: tuple[ResumedChoice, ...] = ()
     call: Call | None = field(default=None, repr=False, compare=False)  # of which it is a part

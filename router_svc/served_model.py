@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from router_svc.engines.info import EngineInfo
     from router_svc.fleet.fleet import Fleet
+    from router_svc.generation_types import Adapter
     from router_svc.output_formats import OutputFormats
     from router_svc.text.tokenizer import Tokenizer
 
@@ -47,8 +49,15 @@ class ServedModel:
         self.engine = engine
         self.tokenizer = tokenizer
         self.formats = formats
+        self.adapter: Adapter | None = None  # that its answers are to be made with
         self._template = template
         self._threads = _text_threads()
+
+    def with_adapter(self, adapter: Adapter) -> ServedModel:
+        """The same model as requests see it that name an adapter of it."""
+        adapted = copy.copy(self)
+        adapted.adapter = adapter
+        return adapted
 
     @property
     def info(self) -> EngineInfo:
@@ -60,6 +69,11 @@ class ServedModel:
     @property
     def name(self) -> str:
         """The name that answers carry."""
+        return self.base_name if self.adapter is None else self.adapter.name
+
+    @property
+    def base_name(self) -> str:
+        """The first name of the model itself."""
         return self.info.served_names[0]
 
     async def chat_prompt(

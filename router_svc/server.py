@@ -63,7 +63,7 @@ class RouterConfig:
     """Where the router listens and what it accepts. Sizes are in bytes, durations in seconds.
 
     `shares_ports`: other processes of the same user may listen on them too. `page`: what is shown
-    to browsers, if anything is.
+    to browsers, if anything is. `allow_lora_updates`: whether clients may load and unload adapters.
     """
 
     host: str
@@ -75,6 +75,7 @@ class RouterConfig:
     tls: ServerTls | None = None
     shares_ports: bool = False
     page: Page | None = None
+    allow_lora_updates: bool = False
 
 
 class Router:
@@ -96,7 +97,9 @@ class Router:
         self._fleets = [model.engine for model in models]
         self._metrics = RouterMetrics(telemetry)
         self._metrics.registry.register(FleetCollector(self._fleets))
-        self._services = public_services(Models(models), self._metrics)
+        self._services = public_services(
+            Models(models), self._metrics, allow_lora_updates=config.allow_lora_updates
+        )
         self._admission = config.edge.admission(self._metrics.count_rejection)
         for fleet in self._fleets:
             fleet.on_routed = self._metrics.observe_routing

@@ -28,14 +28,14 @@ class Embeddings:
         with self._metrics.generation(
             "CreateEmbeddings", "embeddings", request.model, context
         ) as context:
-            return await embeddings.create(request, self._models.of(request), context)
+            return await embeddings.create(request, self._models.base_of(request), context)
 
     async def rerank(self, request: pb.RerankRequest, context: CallContext) -> pb.RerankResponse:
         """See octavo.inference.v1.Embeddings."""
         with self._metrics.generation("Rerank", "rerank", request.model, context) as context:
-            return await ranking.rerank(request, self._models.of(request), context)
+            return await ranking.rerank(request, self._models.base_of(request), context)
 
     async def score(self, request: pb.ScoreRequest, context: CallContext) -> pb.ScoreResponse:
         """See octavo.inference.v1.Embeddings."""
         with self._metrics.generation("Score", "score", request.model, context) as context:
-            return await ranking.score(request, self._models.of(request), context)
+            return await ranking.score(request, self._models.base_of(request), context)

@@ -79,7 +79,8 @@ class Inference:
         """See octavo.inference.v1.Inference."""
         with self._metrics.call("ListModels"):
             models = [tokens.model_of(model, name) for name, model in self._models.named()]
-            return pb.ListModelsResponse(data=models)
+            adapted = [tokens.model_of(model, model.name) for model in self._models.adapted()]
+            return pb.ListModelsResponse(data=[*models, *adapted])
 
     async def get_model(self, request: pb.GetModelRequest, _context: CallContext) -> pb.Model:
         """See octavo.inference.v1.Inference."""

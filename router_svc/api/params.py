@@ -85,6 +85,7 @@ def generation_of(
         cache_salt=context.salt(request.cache_salt),
         traceparent=context.traceparent,
         timeout=seconds_left(context),
+        adapter=model.adapter,
         call=context.call,
     )
 

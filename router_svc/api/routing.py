@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from router_svc.call_context import CallContext
     from router_svc.fleet.member import Member
     from router_svc.fleet.policies import Ranked
+    from router_svc.generation_types import Adapter
     from router_svc.served_model import ServedModel
 
 
@@ -28,17 +29,22 @@ async def explain(
         token_ids = (await chat_prompt(conversation, model, ToolUse())).token_ids
     else:
         token_ids = await model.encode(request.prompt, add_special_tokens=True)
-    explained = model.engine.explain(token_ids, context.salt(request.cache_salt))
+    explained = model.engine.explain(token_ids, context.salt(request.cache_salt), model.adapter)
     return pb.ExplainRouteResponse(
         policy=model.engine.policy,
         prompt_tokens=len(token_ids),
-        candidates=[_candidate(member, ranked) for member, ranked in explained],
+        candidates=[_candidate(member, ranked, model.adapter) for member, ranked in explained],
     )
 
 
-def _candidate(member: Member, ranked: Ranked | None) -> pb.RouteCandidate:
+def _candidate(member: Member, ranked: Ranked | None, adapter: Adapter | None) -> pb.RouteCandidate:
     known = member.candidate(0) if ranked is None else ranked.candidate
-    reason = "not ready" if not member.may_serve else "left alone after failures"
+    reason = "left alone after failures"
+    if not member.may_serve:
+        reason = "not ready"
+    elif adapter is not None and not member.has(adapter):
+        other = member.adapter(adapter.name) is not None
+        reason = "has another version of the adapter" if other else "does not have the adapter"
     return pb.RouteCandidate(
         engine=member.name,
         may_serve=ranked is not None,

@@ -43,10 +43,12 @@ async def detokenize(request: pb.DetokenizeRequest, model: ServedModel) -> pb.De
 
 
 def model_of(model: ServedModel, name: str) -> pb.Model:
-    """A model as the list shows it."""
+    """A model, or an adapter of one, as the list shows it."""
+    adapter = model.adapter
     return pb.Model(
         id=name,
         created=model.info.ready_unix_seconds,
-        root=model.info.source,
+        root=model.info.source if adapter is None else adapter.source,
+        parent=None if adapter is None else model.base_name,
         max_model_len=model.info.max_model_len,
     )

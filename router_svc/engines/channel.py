@@ -21,7 +21,8 @@ from octavo.engine.v1 import engine_pb2_grpc, telemetry_pb2, telemetry_pb2_grpc
 
 from router_svc.engines.dialer import Dialer, explain_failure
 from router_svc.engines.encoder_calls import EncoderCalls
-from router_svc.engines.info import EngineInfo, EngineLoad
+from router_svc.engines.info import EngineInfo, EngineLoad, EngineMismatchError
+from router_svc.engines.known_info import KnownInfo
 from router_svc.engines.messages import (
     to_error,
     to_event,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from router_svc.engines.encoder_types import EncoderInput, EncoderRequest
-    from router_svc.generation_types import GenerationRequest
+    from router_svc.generation_types import Adapter, GenerationRequest
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +61,6 @@ _SILENCE_SECONDS = 7.5
 _TICK_SECONDS = 0.5
 
 
-class EngineMismatchError(Exception):
-    """The engine's model is not the one that the router was started with."""
-
-
 class EngineSilentError(Exception):
     """The engine said nothing for too long."""
 
@@ -72,9 +69,9 @@ class EngineChannel:
     """One engine, reached at `target` ("unix:/path" or "host:port").
 
     An engine whose model has another tokeniser than `tokenizer_sha256` is never ready: its tokens
-    would mean other text. Nor is one that `check` refuses by EngineMismatchError. `on_load` is
-    called with each load that the engine tells; `follow` runs over each connection. One `pace` is
-    for all engines of a process.
+    would mean other text. Nor is one that `check` refuses by EngineMismatchError. `on_info` and
+    `on_load` are called when the engine has told of itself, and of its load; `follow` runs over
+    each connection. One `pace` is for all engines of a process.
     """
 
     def __init__(
@@ -86,6 +83,7 @@ class EngineChannel:
         pace: Pace | None = None,
         check: Callable[[EngineInfo], None] | None = None,
         on_ready: Callable[[EngineInfo], None] | None = None,
+        on_info: Callable[[], None] | None = None,
         on_load: Callable[[], None] | None = None,
         follow: Callable[[grpc.aio.Channel], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
@@ -99,13 +97,11 @@ class EngineChannel:
         self.stalled = False  # its steps hang, though it answers
         self.ready_since = 0.0  # time.monotonic()
         self.num_generated = 0  # tokens that came from the engine so far
-        self._check = check
         self._on_load = on_load
         self._follow = follow
         self._tokenizer_sha256 = tokenizer_sha256
-        self.info: EngineInfo | None = None
+        self._known = KnownInfo(target, tokenizer_sha256, check, on_info)
         self._on_ready = on_ready
-        self._defaults = pb.SamplingParams()
         self._streams: dict[int, RequestStream] = {}
         self._encoder_calls = EncoderCalls()
         self._ids = itertools.count(1)
@@ -114,6 +110,11 @@ class EngineChannel:
         self._serving = False  # what the engine's health service said last
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """What the engine said of itself last, also while it is away."""
+        return self._known.current
 
     @property
     def ready(self) -> bool:
@@ -144,12 +145,13 @@ class EngineChannel:
             tuple(request.prompt_token_ids),
             request.n - num_finished,
             lambda choice: self._cancel(stream_id, choice),
+            request.adapter,
         )
         if self._outbox is None:
             stream.fail(ApiError(ErrorKind.UNAVAILABLE, "no engine is ready"))
             return stream
         self._streams[stream_id] = stream
-        submit = to_generate_request(request, self._defaults)
+        submit = to_generate_request(request, self._known.default_sampling)
         submit.expect.tokenizer_sha256 = self._tokenizer_sha256
         if self.info is not None:
             submit.expect.weights_version = self.info.weights_version
@@ -166,16 +168,37 @@ class EngineChannel:
             raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
         return await self._encoder_calls.run(self._channel, request, inputs, self._tokenizer_sha256)
 
-    def fail_all(self, error: ApiError) -> None:
-        """Ends every request with an error, and aborts it in the engine if that still hears."""
-        self._encoder_calls.fail_all(error)
-        streams, self._streams = self._streams, {}
-        for stream_id, stream in streams.items():
+    def fail_all(
+        self, error: ApiError, which: Callable[[Adapter | None], bool] = lambda _: True
+    ) -> None:
+        """Ends every request with an error, and aborts it in the engine if that still hears.
+
+        Or only those whose adapter `which` accepts; encoders have none.
+        """
+        if which(None):
+            self._encoder_calls.fail_all(error)
+        for stream_id, stream in list(self._streams.items()):
+            if not which(stream.adapter):
+                continue
+            del self._streams[stream_id]
             if self._outbox is not None:
                 self._outbox.put_nowait(
                     pb.SessionRequest(stream_id=stream_id, cancel=pb.CancelFrame())
                 )
             stream.fail(error)
+
+    @property
+    def connection(self) -> grpc.aio.Channel | None:
+        """What calls go over; None while there is no connection."""
+        return self._channel
+
+    def lacks(self, adapter: Adapter) -> None:
+        """The engine has refused a request for an adapter; see `KnownInfo.lacks`."""
+        self._known.lacks(adapter)
+
+    async def ask_again(self) -> EngineInfo | None:
+        """What the engine says of itself now, None without a connection; see `KnownInfo.ask`."""
+        return None if self._channel is None else await self._known.ask(self._channel)
 
     async def metrics(self) -> bytes:
         """The engine's Prometheus metrics. Raises grpc.aio.AioRpcError if it does not answer."""
@@ -200,9 +223,9 @@ class EngineChannel:
             try:
                 async with self._dialer.channel(self.target, _CHANNEL_OPTIONS) as channel:
                     self._channel = channel
-                    self.info = await self._load_info(channel)
+                    info = await self._known.begin(channel)
                     failures = 0
-                    await self._serve(channel, self.info)
+                    await self._serve(channel, info)
                 log.warning("engine %s closed the session", self.target)
             except grpc.aio.AioRpcError as error:
                 if failures == 0 and self.info is not None:
@@ -234,40 +257,10 @@ class EngineChannel:
             log.error("engine %s cannot be used: %s", self.target, complaint)
         self._complaint = complaint
 
-    async def _load_info(self, channel: grpc.aio.Channel) -> EngineInfo:
-        stub = engine_pb2_grpc.EngineStub(channel)
-        answer = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5.0)
-        if answer.tokenizer_sha256 != self._tokenizer_sha256:
-            raise EngineMismatchError(
-                f"its model {answer.source} has a tokeniser with SHA-256 {answer.tokenizer_sha256},"
-                f" the router's has {self._tokenizer_sha256}"
-            )
-        self._defaults = answer.default_sampling
-        info = EngineInfo(
-            served_names=tuple(answer.served_names),
-            source=answer.source,
-            max_model_len=answer.max_model_len,
-            vocab_size=answer.vocab_size,
-            max_num_seqs=answer.max_num_seqs,
-            max_n=answer.max_n,
-            max_logprobs=answer.max_logprobs,
-            ready_unix_seconds=answer.ready_unix_seconds,
-            # An engine that does nothing else generates, whether it says so or not.
-            generates=answer.generates or not (answer.embedding_size or answer.num_labels),
-            embedding_size=answer.embedding_size,
-            num_labels=answer.num_labels,
-            instance_id=answer.instance_id,
-            tokenizer_sha256=answer.tokenizer_sha256,
-            weights_version=answer.weights_version,
-            block_size=answer.block_size,
-        )
-        if self._check is not None:
-            self._check(info)
-        return info
-
     async def _serve(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
         """Lets requests through until the connection breaks or the engine falls silent."""
         watches = [
+            asyncio.create_task(self._known.follow(channel)),
             asyncio.create_task(self._follow_health(channel)),
             asyncio.create_task(self._follow_loads(channel)),
             asyncio.create_task(self._notice_silence()),
@@ -343,6 +336,7 @@ class EngineChannel:
         stub = telemetry_pb2_grpc.TelemetryStub(channel)
         async for answer in stub.WatchLoads(telemetry_pb2.WatchLoadsRequest()):
             self._silent_ticks = 0
+            self._known.heard(answer.info_revision)
             self.draining = answer.state == telemetry_pb2.ENGINE_STATE_DRAINING
             self.stalled = answer.state == telemetry_pb2.ENGINE_STATE_STALLED
             self.load = EngineLoad(

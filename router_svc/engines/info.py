@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router_svc.generation_types import Adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,11 @@ class EngineInfo:
     tokenizer_sha256: str = ""
     weights_version: str = ""
     block_size: int = 16  # tokens of a KV block
+    adapters: tuple[Adapter, ...] = ()  # that requests may name
+
+    def adapter(self, name: str) -> Adapter | None:
+        """The adapter of this name, if the engine has one."""
+        return next((each for each in self.adapters if each.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from octavo.engine.v1 import engine_pb2 as pb
 
+from router_svc.engines.info import EngineInfo
 from router_svc.errors import ApiError, from_grpc_status
 from router_svc.generation_types import (
+    Adapter,
     Constraint,
     EngineAdmitted,
     EngineDelta,
@@ -35,6 +37,31 @@ _FINISH_REASONS = {
 }
 
 
+def to_info(answer: pb.GetModelInfoResponse) -> EngineInfo:
+    """What an engine says of itself."""
+    return EngineInfo(
+        served_names=tuple(answer.served_names),
+        source=answer.source,
+        max_model_len=answer.max_model_len,
+        vocab_size=answer.vocab_size,
+        max_num_seqs=answer.max_num_seqs,
+        max_n=answer.max_n,
+        max_logprobs=answer.max_logprobs,
+        ready_unix_seconds=answer.ready_unix_seconds,
+        # An engine that does nothing else generates, whether it says so or not.
+        generates=answer.generates or not (answer.embedding_size or answer.num_labels),
+        embedding_size=answer.embedding_size,
+        num_labels=answer.num_labels,
+        instance_id=answer.instance_id,
+        tokenizer_sha256=answer.tokenizer_sha256,
+        weights_version=answer.weights_version,
+        block_size=answer.block_size,
+        adapters=tuple(
+            Adapter(each.name, each.version, each.rank, each.source) for each in answer.adapters
+        ),
+    )
+
+
 def to_generate_request(
     request: GenerationRequest, defaults: pb.SamplingParams
 ) -> pb.GenerateRequest:
@@ -55,6 +82,9 @@ def to_generate_request(
         cache_salt=request.cache_salt,
         traceparent=request.traceparent,
     )
+    if request.adapter is not None:
+        message.lora = request.adapter.name
+        message.expect.adapter_version = request.adapter.version
     if request.attempt:
         message.attempt = request.attempt
         for resumed in request.resume:

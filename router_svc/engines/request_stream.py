@@ -12,6 +12,8 @@ from router_svc.generation_types import EngineDelta, EngineEvent, EngineFinish
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from router_svc.generation_types import Adapter
+
 _MAX_BACKLOG_TOKENS = 65_536
 _MAX_RUN_TOKENS = 256  # a longer one would keep the event loop from others
 
@@ -20,9 +22,14 @@ class RequestStream:
     """The events of one request; iterated by the pipeline, filled by the session's reader."""
 
     def __init__(
-        self, prompt: tuple[int, ...], n: int, on_cancel: Callable[[int | None], None]
+        self,
+        prompt: tuple[int, ...],
+        n: int,
+        on_cancel: Callable[[int | None], None],
+        adapter: Adapter | None = None,
     ) -> None:
         self.prompt = prompt
+        self.adapter = adapter
         self.num_unfinished = n
         self._on_cancel = on_cancel
         self._events: deque[EngineEvent] = deque()

@@ -40,10 +40,19 @@ request_log = logging.getLogger("octavo.router.requests")
 
 # A request whose engines are lost one after another may be what kills them.
 MAX_LOST_ENGINES = 3
+# Codes of errors that say that no engine will ever have what a request needs.
+NOT_TO_COME = ("model_not_found", "adapter_replaced")
 # What an engine gets to end a request by itself at its deadline.
 _GRACE_SECONDS = 1.0
 # So long an answer that has begun tries to get on where every engine's queue is full.
 _FULL_SECONDS = 30.0
+
+
+def lacks_adapter(error: ApiError) -> bool:
+    """Whether a request with an adapter failed since its engine has it no longer."""
+    if error.kind is ErrorKind.INVALID_REQUEST:
+        return error.param == "lora"
+    return error.kind is ErrorKind.FAILED_PRECONDITION
 
 
 class AttemptStream(EngineStream, Protocol):
@@ -114,6 +123,7 @@ class FailoverStream:
         self._first_progress = 0.0  # time.monotonic() of the first tokens
         self._last_progress = 0.0  # and of the last
         self.num_lost = 0  # engines that were lost under this request
+        self._num_lacking = 0  # engines that turned out not to have its adapter
 
     def cancel(self, choice: int | None = None) -> None:
         """Aborts one choice, or the whole request."""
@@ -148,7 +158,8 @@ class FailoverStream:
                     return  # the pipeline says what an early end means
                 except ApiError as error:
                     self._end(error)
-                    refused, failure = self._after(error, placement.engine, refused), error
+                    refused = self._after(error, placement.engine, refused)
+                    failure = None if self._lacks_adapter(error) else error
         except ApiError as error:
             self._outcome = error.kind.name.lower()
             raise
@@ -212,6 +223,8 @@ class FailoverStream:
         except ApiError as nobody:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise ApiError(ErrorKind.DEADLINE_EXCEEDED) from nobody
+            if nobody.code in NOT_TO_COME:
+                raise
             # That there is no other engine says less than why the last one did not do.
             raise (failure or nobody) from nobody
 
@@ -225,6 +238,11 @@ class FailoverStream:
         if self._cancelled:
             raise error
         match error.kind:
+            case _ if self._lacks_adapter(error):
+                self._num_lacking += 1
+                if self._num_lacking > MAX_LOST_ENGINES:
+                    raise ApiError(ErrorKind.UNAVAILABLE) from error
+                return refused | {engine}
             case ErrorKind.RATE_LIMITED if not self._is_under_way:
                 return refused | {engine}  # full; another may have room
             case ErrorKind.RATE_LIMITED if error.code == "queue_full":
@@ -251,6 +269,9 @@ class FailoverStream:
                 return refused | {engine}
             case _:
                 raise error
+
+    def _lacks_adapter(self, error: ApiError) -> bool:
+        return self._request.adapter is not None and lacks_adapter(error)
 
     def _next_request(self, attempt: int) -> GenerationRequest:
         """The request as the next engine gets it."""

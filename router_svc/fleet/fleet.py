@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from router_svc.engines.channel import EngineChannel, EngineMismatchError
+from router_svc.engines.channel import EngineChannel
+from router_svc.engines.info import EngineMismatchError
 from router_svc.engines.pace import Pace
 from router_svc.errors import ApiError, ErrorKind
+from router_svc.fleet.adapters import AdapterBook
 from router_svc.fleet.circuit import RetryBudget
 from router_svc.fleet.failover import FailoverStream
 from router_svc.fleet.kv_follower import follow_kv_events
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from router_svc.engines.info import EngineInfo
     from router_svc.fleet.member import Attempt
     from router_svc.fleet.policies import Ranked
-    from router_svc.generation_types import GenerationRequest
+    from router_svc.generation_types import Adapter, GenerationRequest
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class Fleet:
         self._wants_prefixes = asyncio.Event()
         self._on_ready = on_ready
         self._members: dict[str, Member] = {}
+        self.adapters = AdapterBook(lambda: self.members)
+        self.on_info: Callable[[], None] = lambda: None  # an engine has told what it has
         self._forgetting: set[asyncio.Task[None]] = set()
         self._move_on_drain = move_on_drain
         self._budget = RetryBudget()
@@ -102,6 +106,7 @@ class Fleet:
             pace=self._pace,
             check=self._check,
             on_ready=lambda info: self._say_ready(target, info),
+            on_info=lambda: self._take_info(member),
             on_load=lambda: self._move_from(member),
             follow=lambda connection: follow_kv_events(
                 connection, member.prefixes, self._wants_prefixes
@@ -197,12 +202,16 @@ class Fleet:
         while True:
             if self._closed is not None:
                 raise self._closed
-            hashes = self._hashes(request.prompt_token_ids, request.cache_salt)
-            ranking = self.rank(len(request.prompt_token_ids), hashes, refused)
+            adapter = request.adapter
+            hashes = self._hashes(request.prompt_token_ids, request.cache_salt, adapter)
+            ranking = self.rank(len(request.prompt_token_ids), hashes, refused, adapter)
             if ranking:
                 return ranking, hashes
+            if adapter is not None and (missing := self.adapters.missing(adapter)) is not None:
+                raise missing
             if loop.time() >= deadline:
-                raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
+                having = "" if adapter is None else f" that has the adapter {adapter.name!r}"
+                raise ApiError(ErrorKind.UNAVAILABLE, f"no engine{having} is ready")
             # One that came back is as good as another.
             refused = frozenset()
             await asyncio.sleep(_POLL_SECONDS)
@@ -212,34 +221,48 @@ class Fleet:
         return self._budget.spend()
 
     def rank(
-        self, prompt_tokens: int, hashes: Sequence[bytes], refused: frozenset[str] = frozenset()
+        self,
+        prompt_tokens: int,
+        hashes: Sequence[bytes],
+        refused: frozenset[str] = frozenset(),
+        adapter: Adapter | None = None,
     ) -> list[Ranked]:
         """The engines that could take a prompt whose blocks have these names, best first."""
-        allowed = self._allowed(refused)
+        allowed = self._allowed(refused, adapter)
         block_size = 0 if self._info is None else self._info.block_size
         candidates = [
             member.candidate(member.prefixes.num_cached(hashes) * block_size) for member in allowed
         ]
         return POLICIES[self.policy](candidates, prompt_tokens, self._turn)
 
-    def _allowed(self, refused: frozenset[str] | set[str]) -> list[Member]:
-        there = [m for m in self._members.values() if m.may_serve and m.name not in refused]
+    def _allowed(
+        self, refused: frozenset[str] | set[str], adapter: Adapter | None = None
+    ) -> list[Member]:
+        there = [
+            member
+            for member in self._members.values()
+            if member.may_serve and member.name not in refused and member.has(adapter)
+        ]
         allowed = [member for member in there if member.circuit.allows]
         return there if len(allowed) < _PANIC_SHARE * len(there) else allowed
 
     def explain(
-        self, token_ids: Sequence[int], cache_salt: str
+        self, token_ids: Sequence[int], cache_salt: str, adapter: Adapter | None = None
     ) -> list[tuple[Member, Ranked | None]]:
         """Every engine, best first, with what speaks for it; those that cannot serve come last."""
-        ranking = self.rank(len(token_ids), self._hashes(token_ids, cache_salt))
+        hashes = self._hashes(token_ids, cache_salt, adapter)
+        ranking = self.rank(len(token_ids), hashes, adapter=adapter)
         ranked = [(self._members[each.candidate.engine], each) for each in ranking]
         chosen = {member.name for member, _ in ranked}
         return [*ranked, *((m, None) for m in self._members.values() if m.name not in chosen)]
 
-    def _hashes(self, token_ids: Sequence[int], cache_salt: str) -> list[bytes]:
+    def _hashes(
+        self, token_ids: Sequence[int], cache_salt: str, adapter: Adapter | None
+    ) -> list[bytes]:
         if not self._wants_prefixes.is_set() or self._info is None:
             return []
-        return prompt_hashes(token_ids, self._info.block_size, cache_salt)
+        version = "" if adapter is None else adapter.version
+        return prompt_hashes(token_ids, self._info.block_size, cache_salt, version)
 
     async def embed(
         self, request: EncoderRequest, inputs: Iterable[EncoderInput]
@@ -313,9 +336,15 @@ class Fleet:
             error = ApiError(ErrorKind.UNAVAILABLE, "the engine is draining", code="draining")
         else:
             return
-        others = (other for other in self._members.values() if other is not member)
-        if member.channel.num_in_flight and any(other.may_serve for other in others):
-            member.channel.fail_all(error)
+        others = [o for o in self._members.values() if o is not member and o.may_serve]
+        if member.channel.num_in_flight and others:
+            member.channel.fail_all(
+                error, lambda adapter: any(other.has(adapter) for other in others)
+            )
+
+    def _take_info(self, member: Member) -> None:
+        self.adapters.check(member)
+        self.on_info()
 
     def _check(self, info: EngineInfo) -> None:
         """Refuses an engine whose weights are not those of the others."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from router_svc.errors import ErrorKind
 from router_svc.fleet.circuit import Circuit
+from router_svc.fleet.failover import lacks_adapter
 from router_svc.fleet.policies import Candidate
 from router_svc.fleet.prefix_index import PrefixIndex
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from router_svc.engines.info import EngineLoad
     from router_svc.errors import ApiError
     from router_svc.fleet.failover import AttemptStream
-    from router_svc.generation_types import GenerationRequest
+    from router_svc.generation_types import Adapter, GenerationRequest
     from router_svc.tracing.spans import AttemptSpan
 
 # A report may have been under way when a request was sent: what it does not know of yet counts
@@ -76,6 +77,19 @@ class Member:
         return self.channel.target
 
     @property
+    def adapters(self) -> Sequence[Adapter]:
+        """What it has, or had before it went away."""
+        return () if self.channel.info is None else self.channel.info.adapters
+
+    def adapter(self, name: str) -> Adapter | None:
+        """The adapter of this name, if it has one."""
+        return None if self.channel.info is None else self.channel.info.adapter(name)
+
+    def has(self, adapter: Adapter | None) -> bool:
+        """Whether it can apply an adapter, of that very version; to apply none is easy."""
+        return adapter is None or self.adapter(adapter.name) == adapter
+
+    @property
     def may_serve(self) -> bool:
         """Whether it can be sent a request, its circuit aside."""
         return self.channel.ready and not self.leaving
@@ -108,7 +122,7 @@ class Member:
         self._recent.append(_Dispatched(time.monotonic(), tokens * request.n))
         self._work.add(tokens)
         self.circuit.begin()
-        return Attempt(self, self.channel.submit(request), span)
+        return Attempt(self, self.channel.submit(request), request.adapter, span)
 
     def _not_yet_reported(self, load: EngineLoad) -> int:
         while self._recent and self._recent[0].at < load.received_at - _REPORT_SECONDS:
@@ -120,9 +134,14 @@ class Attempt:
     """See `failover.Placement`."""
 
     def __init__(
-        self, member: Member, stream: AttemptStream, span: AttemptSpan | None = None
+        self,
+        member: Member,
+        stream: AttemptStream,
+        adapter: Adapter | None = None,
+        span: AttemptSpan | None = None,
     ) -> None:
         self._member = member
+        self._adapter = adapter
         self._span = span
         self.stream = stream
 
@@ -135,6 +154,8 @@ class Attempt:
         """Counts for or against the engine."""
         if self._span is not None:
             self._span.ended(error)
+        if error is not None and self._adapter is not None and lacks_adapter(error):
+            self._member.channel.lacks(self._adapter)
         if error is not None and error.kind in _TO_BLAME and error.code != "draining":
             self._member.circuit.failed()
         elif error is not None and error.kind is ErrorKind.DEADLINE_EXCEEDED:

@@ -73,12 +73,15 @@ class PrefixIndex:
             self._expected.popitem(last=False)
 
 
-def prompt_hashes(token_ids: Sequence[int], block_size: int, cache_salt: str) -> list[bytes]:
+def prompt_hashes(
+    token_ids: Sequence[int], block_size: int, cache_salt: str, adapter_version: str = ""
+) -> list[bytes]:
     """The names of a prompt's full blocks that a cache can give: not the one of its last token."""
     if block_size < 1:
         return []
     most = min(len(token_ids) - 1, _MAX_HASHED_BLOCKS * block_size)
-    return list(block_hashes(token_ids[: max(most, 0)], block_size, cache_salt=cache_salt))
+    prompt = token_ids[: max(most, 0)]
+    return list(block_hashes(prompt, block_size, cache_salt=cache_salt, lora=adapter_version))
 
 
 def _split(joined: bytes) -> list[bytes]:

@@ -343,7 +343,7 @@ def encode_list_models_response(message: pb.ListModelsResponse) -> dict[str, Any
 
 def encode_model(message: pb.Model) -> dict[str, Any]:
     """A served model."""
-    return {
+    body: dict[str, Any] = {
         "id": message.id,
         "object": "model",
         "created": message.created,
@@ -351,6 +351,9 @@ def encode_model(message: pb.Model) -> dict[str, Any]:
         "root": message.root,
         "max_model_len": message.max_model_len,
     }
+    if message.HasField("parent"):
+        body["parent"] = message.parent
+    return body
 
 
 def encode_tokenize_response(message: pb.TokenizeResponse) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ async def run_worker(fd: int, params: Mapping[str, Any]) -> int:
                 return [] if router is None else router.families()
 
         def on_ready(target: str, info: EngineInfo) -> None:
+            info = replace(info, adapters=())  # of which its parent needs none
             control.tell({"ready": target, "info": asdict(info)})
 
         control = await Control.over(

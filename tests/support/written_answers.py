@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from router_svc.engines.info import EngineInfo
+from router_svc.fleet.adapters import AdapterBook
 from router_svc.generation_types import (
     EngineAdmitted,
     EngineDelta,
@@ -40,6 +41,7 @@ class WritingEngine:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self.adapters = AdapterBook(lambda: ())
         self.texts: Sequence[str] = ()
         self.pace = 1
         self.reason = FinishReason.STOP

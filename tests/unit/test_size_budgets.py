@@ -29,15 +29,15 @@ PACKAGE_BUDGETS = {
     "engine_svc/loader/quantized": 1250,  # four methods in six layouts, each checked before reading
     "engine_svc/planning": 1350,  # sizes before loading, and `octavo plan`: advice, table, JSON
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
-    "router_svc": 3400,  # commands, server, pipeline, offline API
-    "router_svc/engines": 1100,  # one engine's connection: session, encoder calls, TLS
+    "router_svc": 3550,  # commands, server, pipeline, offline API
+    "router_svc/engines": 1350,  # one engine's connection: session, what it has, other calls, TLS
     "router_svc/processes": 650,  # several routers behind one port: parent, worker, their metrics
-    "router_svc/fleet": 1600,  # discovery, balancing, failover
+    "router_svc/fleet": 2000,  # discovery, balancing, failover, adapters
     "router_svc/admission": 500,  # limits of tenants: buckets, permits, both transports
     "router_svc/auth": 400,
     "router_svc/tracing": 650,  # a call's spans and the gen_ai metrics
     "router_svc/page": 150,  # serves the page's files
-    "router_svc/api": 2500,  # chat, completions, embeddings: each field, whole and streamed
+    "router_svc/api": 2650,  # chat, completions, embeddings: each field, whole and streamed
     "router_svc/api/messages": 750,
     "router_svc/api/responses": 950,  # items in and out, each event of OpenAI's stream
     "router_svc/http": 1600,  # with the edge: keys, caps, deadlines of bodies

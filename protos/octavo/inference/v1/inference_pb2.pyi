@@ -2920,6 +2920,7 @@ class Model(_message.Message):
     OWNED_BY_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
     MAX_MODEL_LEN_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Served name."""
     object: _builtins.str
@@ -2932,6 +2933,8 @@ class Model(_message.Message):
     """Name or path that it was loaded from."""
     max_model_len: _builtins.int
     """Most tokens that prompt and answer may have together."""
+    parent: _builtins.str
+    """Of a LoRA adapter: first served name of the model that it belongs to."""
     def __init__(
         self,
         *,
@@ -2941,12 +2944,15 @@ class Model(_message.Message):
         owned_by: _builtins.str = ...,
         root: _builtins.str = ...,
         max_model_len: _builtins.int = ...,
+        parent: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "parent", b"parent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "id", b"id", "max_model_len", b"max_model_len", "object", b"object", "owned_by", b"owned_by", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "created", b"created", "id", b"id", "max_model_len", b"max_model_len", "object", b"object", "owned_by", b"owned_by", "parent", b"parent", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
+    _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent) -> _WhichOneofReturnType__parent | None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
 
