@@ -228,7 +228,7 @@ def _load_within(root: Path, setup: AdapterSetup, name: str, source: str) -> Loa
         within = False
     if not within:
         raise ModelError("must be an adapter's directory within the engine's --lora-dir")
-    return setup.load(name, directory, source)
+    return setup.load(name, directory)
 
 
 def _tell(done: asyncio.Future[bool], ok: bool) -> None:

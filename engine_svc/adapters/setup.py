@@ -65,7 +65,7 @@ class AdapterSetup:
             lines += [f"note: adapter {adapter.name}: {notice}" for notice in adapter.notices]
         return lines
 
-    def load(self, name: str, directory: Path, source: str) -> LoadedAdapter:
+    def load(self, name: str, directory: Path) -> LoadedAdapter:
         """Reads and packs an adapter. Raises ModelError."""
         try:
             read = read_adapter(directory, self.base, self.max_rank)
@@ -74,7 +74,7 @@ class AdapterSetup:
             raise ModelError(str(error)) from error
         except OSError as error:
             raise ModelError(f"it cannot be read: {error.strerror}") from error
-        return LoadedAdapter(name, read.version, read.rank, source, packed, read.notices)
+        return LoadedAdapter(name, read.version, read.rank, str(directory), packed, read.notices)
 
 
 def max_rank_of(config: AdapterConfig) -> int:
@@ -98,7 +98,7 @@ def load_modules(
     for slot, module in enumerate(config.modules):
         try:
             check_name(module.name, setup.served_names)
-            adapter = setup.load(module.name, module.path, str(module.path))
+            adapter = setup.load(module.name, module.path.absolute())
         except (ModelError, ValueError) as error:
             raise ModelError(f"--lora-modules {module.name}={module.path}: {error}") from error
         decoder.set_adapter(slot, adapter.packed)

@@ -123,7 +123,8 @@ async def test_requests_name_adapters_and_run_beside_those_that_do_not(tmp_path)
         assert [adapter.name for adapter in told.adapters] == ["a", "b"]
         assert (told.max_adapters, told.max_adapter_rank) == (2, 8)
         assert told.adapters[0] == loaded
-        assert (loaded.rank, loaded.source, len(loaded.version)) == (4, "a", 64)
+        source = str(tmp_path / "adapters" / "a")
+        assert (loaded.rank, loaded.source, len(loaded.version)) == (4, source, 64)
 
 
 async def test_a_name_that_no_adapter_has_is_refused(tmp_path):
