@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FATE_SECONDS = 0.5  # for the system to say how a process ended
-_NOTICE_SECONDS = 2.0  # for a thread to find by itself that a rank is lost
+_NOTICE_SECONDS = 1.0  # for a thread to find by itself that a rank is lost
 
 
 @dataclass(frozen=True, slots=True)

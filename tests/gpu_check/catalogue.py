@@ -75,6 +75,22 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
         for dtype in device.dtypes
         for family in (FAMILIES[:1] if device.is_interpreted else FAMILIES)
     ]
+    checks += [
+        Check(
+            Section.DECODER,
+            f"two ranks, {family}, {name_of(dtype)}",
+            _later("rank_checks:check_ranks", device, dtype, family),
+        )
+        for dtype in device.dtypes
+        for family in WIDEST[: 1 if device.is_interpreted else 2]
+    ]
+    checks.append(
+        Check(
+            Section.DECODER,
+            "two ranks, one killed",
+            _later("rank_checks:check_loss", device, model),
+        )
+    )
     checks.append(
         Check(
             Section.DECODER,

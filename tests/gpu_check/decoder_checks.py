@@ -55,44 +55,62 @@ def gpu_decoder(
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
     )
-    return backend.load(spec, source, _precision(dtype), lambda _done, _total: None)
+    return backend.load(spec, source, precision_of(dtype), lambda _done, _total: None)
 
 
-def _precision(dtype: torch.dtype) -> Precision:
+def precision_of(dtype: torch.dtype) -> Precision:
+    """Weights as stored, and a cache of the same type."""
     return Precision(name_of(dtype), weights="auto", kv_cache="auto")
 
 
 def _reference(spec: DecoderSpec, source: WeightSource, dtype: torch.dtype) -> Decoder:
     threads = min(_THREADS, torch.get_num_threads())
     backend = ReferenceBackend(threads)
-    return backend.load(spec, source, _precision(dtype), lambda _done, _total: None)
+    return backend.load(spec, source, precision_of(dtype), lambda _done, _total: None)
 
 
-def _logits(decoder: Decoder, tokens: Sequence[int]) -> torch.Tensor:
-    """Of a prompt, a chunk of it beside another, and decodes, one by one and together."""
+def prompt_of(spec: DecoderSpec, *, tiny: bool) -> list[int]:
+    """A prompt of more than one split of keys; a tiny one is for the interpreter."""
+    return [(7 * i) % (spec.vocab_size - 1) for i in range(9 if tiny else 300)]
+
+
+def steps_of(tokens: Sequence[int]) -> tuple[tuple[tuple[str, Sequence[int]], ...], ...]:
+    """A prompt, a decode beside a chunk of another prompt, and decodes together and alone."""
+    return (
+        (("a", tokens),),
+        (("a", [5]), ("b", tokens[:7])),
+        (("b", [9]), ("a", [11])),
+        (("a", [3]),),
+    )
+
+
+def logits_of(decoder: Decoder, tokens: Sequence[int]) -> torch.Tensor:
+    """Of all rows of `steps_of`."""
     run = Run(decoder)
-    first = run.step(("a", tokens))
-    second = run.step(("a", [5]), ("b", tokens[:7]))
-    third = run.step(("b", [9]), ("a", [11]))
-    fourth = run.step(("a", [3]))
-    steps = (first, second, third, fourth)
+    steps = [run.step(*chunks) for chunks in steps_of(tokens)]
     return torch.cat([step[name] for step in steps for name in sorted(step)])
 
 
 def check_family(device: Device, dtype: torch.dtype, family: str) -> Findings:
     """The reference's logits in float32; in 16 bits as near to them as the reference in 16 bits."""
     spec = small_families(tiny=device.is_interpreted)[family]
+    tokens = prompt_of(spec, tiny=device.is_interpreted)
+    decoder = gpu_decoder(device, spec, DictSource(random_weights(spec)), dtype)
+    return compared(spec, dtype, tokens, logits_of(decoder, tokens))
+
+
+def compared(
+    spec: DecoderSpec, dtype: torch.dtype, tokens: Sequence[int], result: torch.Tensor
+) -> Findings:
+    """Holds the logits of `steps_of` by `random_weights` against the reference."""
     weights = random_weights(spec)
-    length = 9 if device.is_interpreted else 300  # more than one split of keys
-    tokens = [(7 * i) % (spec.vocab_size - 1) for i in range(length)]
-    exact = _logits(_reference(spec, DictSource(weights), torch.float32), tokens)
-    result = _logits(gpu_decoder(device, spec, DictSource(weights), dtype), tokens)
+    exact = logits_of(_reference(spec, DictSource(weights), torch.float32), tokens)
     assert result.isfinite().all(), "logits are not finite"
     if dtype is torch.float32:
         off = ((result - exact).abs() / (_ABSOLUTE + _RELATIVE * exact.abs())).max()
         assert off <= 1, f"{off:.1f} times the tolerance"
         return Findings(f"{len(exact)} rows, at most {off:.0%} of the tolerance")
-    theirs = _distance(_logits(_reference(spec, DictSource(weights), dtype), tokens), exact)
+    theirs = _distance(logits_of(_reference(spec, DictSource(weights), dtype), tokens), exact)
     ours = _distance(result, exact)
     assert ours <= _ROOM_OF_16_BITS * theirs + 1e-3, (
         f"{ours:.2%} from float32, where the reference in {name_of(dtype)} is {theirs:.2%} from it"
