@@ -44,7 +44,9 @@ def _memory(report: Report) -> Table:
     step = f"at most, in a step of {report.step_tokens:,} tokens"
     table.add_row("activations", format_bytes(report.activation_bytes), step)
     if report.adapter_bytes:
-        table.add_row("adapters", format_bytes(report.adapter_bytes), "reserved for their slots")
+        table.add_row(
+            "adapters", format_bytes(report.adapter_bytes), "all that may be loaded together"
+        )
     if (kv := report.kv) is not None and kv.num_blocks:
         blocks = f"{kv.num_blocks:,} blocks of {kv.block_size} tokens = {kv.pool_tokens:,} tokens"
         table.add_row("KV pool", format_bytes(kv.pool_bytes), blocks)

@@ -27,6 +27,10 @@ from tests.support.tiny_models import make_tokenizer, tiny_model
 
 EXACT = ("--dtype", "float32", "--threads", "1")
 KERNELS = ("--dtype", "bfloat16", "--threads", "1")  # those of C++
+GUESSES = (
+    '--speculative-config={"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":3,'
+    '"prompt_lookup_min":1}'
+)
 PROMPTS = [[3, 5, 7, 11, 13], list(range(20, 60)), [9, 8, 7, 6, 5, 4, 3] * 3]
 RANKS = {"a": 4, "b": 8, "c": 16}
 NUM_TOKENS = 12
@@ -151,6 +155,18 @@ def test_nobody_s_answer_depends_on_whose_adapters_are_beside_it(flags, tmp_path
     assert len({tuple(tokens_of(answer)) for answer in together}) == len(asked)
 
 
+def test_guesses_and_chunks_change_no_answer_of_an_adapter(tmp_path):
+    made = Made(tmp_path)
+    flags = (*KERNELS, *modules(made.adapter("a"), made.adapter("b")))
+    asked = [(prompt * 2, name) for prompt in PROMPTS for name in ("a", "b")]
+    wanted = answers(load(made.path, *flags), asked)
+
+    engine = load(made.path, *flags, "--max-num-batched-tokens=32", GUESSES)
+
+    assert answers(engine, asked) == wanted
+    assert answers(engine, asked) == wanted  # their prompts are cached by now
+
+
 def test_a_gguf_model_takes_the_same_adapters(tmp_path):
     made = Made(tmp_path)
     flags = (*EXACT, *modules(made.adapter("a")))
@@ -174,8 +190,9 @@ def test_memory_for_all_slots_is_kept_from_the_start(tmp_path):
     made = Made(tmp_path)
     path = made.adapter("c")
 
-    summary = load(made.path, *KERNELS, "--max-loras=3", *modules(path)).model_info.summary
+    engine = load(made.path, *KERNELS, "--max-loras=3", *modules(path))
 
+    summary = engine.model_info.summary
     assert any("for adapters" in line for line in summary)
     assert "adapters: up to 3 of rank 16 at most" in summary
     assert any(line.startswith("adapter c: rank 16, version ") for line in summary)

@@ -1,5 +1,7 @@
 """Memory is planned against given limits; nothing here looks at the machine."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine_svc.memory import (
@@ -42,6 +44,13 @@ def test_the_pool_is_half_of_what_is_left():
     assert plan.max_model_len == 1600
     assert plan.max_concurrency == pytest.approx(2.0)
     assert plan.notices == ()
+
+
+def test_adapters_are_kept_out_of_the_pool_and_told():
+    plan = plan_memory(replace(NEEDS, adapters=200 * MIB), free(1000), pool())
+
+    assert plan.num_blocks == 100
+    assert "200.00 MiB for adapters" in summary_lines(plan, SPEC, 2)[0]
 
 
 def test_the_pool_is_never_larger_than_requests_can_use():

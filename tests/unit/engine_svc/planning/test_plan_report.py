@@ -56,6 +56,28 @@ def test_int8_keys_and_values_take_half_and_their_scales(qwen: Path) -> None:
     assert found.kv.arithmetic.endswith("(128 elements × 1 byte + 4 of scale)")
 
 
+def test_slots_of_adapters_are_planned_at_their_largest(qwen: Path) -> None:
+    without = plan(qwen, "--memory=16GiB")
+    found = plan(qwen, "--memory=16GiB", "--enable-lora", "--max-loras=4", "--max-lora-rank=32")
+
+    q, kv, mlp = 2 * 1536, 1536 + 256, 1536 + 8960  # out and in of each matrix
+    elements = 28 * 32 * (2 * q + 2 * kv + 3 * mlp)
+    assert without.adapter_bytes == 0
+    assert found.adapter_bytes == elements * (4 * 2 + 4)  # bfloat16, and one that is being read
+    taken = found.weight_bytes + found.activation_bytes + found.adapter_bytes
+    assert found.available_bytes - taken - found.kv.pool_bytes == found.left_bytes > 0
+
+
+def test_adapters_that_do_not_fit_are_told_with_their_flag(qwen: Path) -> None:
+    flags = ("--enable-lora", "--max-loras=1000", "--max-lora-rank=512")
+
+    found = plan(qwen, "--memory=16GiB", *flags)
+
+    assert not found.fits
+    assert "of adapters" in found.problem
+    assert "--max-loras" in found.problem
+
+
 def _flags(found) -> list[str]:
     return [way.flags for way in found.ways]
 
