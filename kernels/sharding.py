@@ -24,6 +24,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from kernels.backend import StoredTensor
 from kernels.coded import INT4, UINT4, CodedRows, decoded, keeps_codes
+from kernels.lora import LoraAdapter, LowRank
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -119,6 +120,21 @@ class Shard:
                 return self.neurons
             case _:
                 return None
+
+    def adapter(self, whole: LoraAdapter) -> LoraAdapter:
+        """The rank's part of an adapter: rows of B where weights have the rank's rows, columns of A
+        where they have its columns. The parts are views.
+        """
+        return LoraAdapter(
+            {name: self._low_rank(name, matrix) for name, matrix in whole.matrices.items()}
+        )
+
+    def _low_rank(self, name: str, matrix: LowRank) -> LowRank:
+        if (rows := self.rows(name)) is not None:
+            return LowRank(matrix.a, matrix.b[rows.start : rows.stop])
+        if (columns := self.columns(name)) is not None:
+            return LowRank(matrix.a[:, columns.start : columns.stop], matrix.b)
+        return matrix
 
     @property
     def _query_rows(self) -> int:

@@ -88,10 +88,10 @@ class ReferenceBackend:
         weight, if its shape or a value is wrong.
         """
         dtype = _checked_dtype(precision)
-        vocabulary = self._shard(spec).vocabulary
+        shard = self._shard(spec)
         own, source = self._own(spec, source)
         weights = load_weights(own, source, dtype, on_progress)
-        return ReferenceDecoder(own, dtype, weights, vocabulary, self._collectives)
+        return ReferenceDecoder(shard, dtype, weights, self._collectives)
 
     def _shard(self, spec: DecoderSpec) -> Shard:
         return Shard(spec, self._collectives.rank, self._collectives.size)

@@ -5,6 +5,7 @@ qkv             [ q heads | k heads | v heads ]    one product; q and k are norm
 
 Of several ranks each has some of the heads, neurons and tokens (`kernels.sharding`). All have all
 rows of x: what o, down and the embedding give is summed over the ranks, and rank 0 gathers logits.
+Of an adapter each has what goes with its part of the matrices, and adds it before the sum.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ import numpy as np
 import torch
 
 from kernels.backend import StepResult
+from kernels.lora import check_adapter
 from kernels.reference.activation import gated_activation, softcap_
 from kernels.reference.embedding import embedding
 from kernels.reference.kv_cache_write import kv_cache_write
 from kernels.reference.linear import HEAD_TILES, LAYER_TILES, RowTiles, prove_tiles
+from kernels.reference.lora import AdapterPacker, AdapterSlots, check_finite
 from kernels.reference.paged_attention import paged_attention
 from kernels.reference.rms_norm import rms_norm
 from kernels.reference.rope import rope, rope_table
 from kernels.reference.sampling import pick_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernels.backend import StepInputs
+    from kernels.backend import PackedAdapter, StepInputs
     from kernels.collectives import Collectives
-    from kernels.reference.weights import DecoderWeights, LayerWeights
-    from kernels.spec import DecoderSpec, LayerSpec
+    from kernels.lora import LoraAdapter
+    from kernels.reference.lora import StepAdapters, TorchAdapter
+    from kernels.reference.weights import DecoderWeights
+    from kernels.sharding import Shard
 
     Factors = tuple[torch.Tensor, torch.Tensor]
 
@@ -63,19 +66,21 @@ class ReferenceDecoder:
 
     def __init__(
         self,
-        spec: DecoderSpec,
+        shard: Shard,
         dtype: torch.dtype,
         weights: DecoderWeights,
-        vocabulary: Sequence[range],
         collectives: Collectives,
     ) -> None:
-        """`spec` and `weights` are this rank's; `vocabulary` has the token ids of every rank."""
-        self._spec = spec
-        self._vocabulary = vocabulary
+        """`shard` says what of a model the weights are."""
+        self._shard = shard
+        self._spec = spec = shard.spec
+        self._vocabulary = shard.vocabulary
         self._collectives = collectives
         self._dtype = dtype
         self._weights = weights
         self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._packer = AdapterPacker(dtype)
+        self._slots = AdapterSlots(torch.device("cpu"))
         with torch.inference_mode():
             self._ropes = {
                 kind: rope_table(kind, spec.head_dim, spec.max_position, dtype)
@@ -100,6 +105,16 @@ class ReferenceDecoder:
             (_lazy_zeros(shape, self._dtype), _lazy_zeros(shape, self._dtype)) for _ in spec.layers
         ]
 
+    def pack_adapter(self, adapter: LoraAdapter) -> TorchAdapter:
+        """This rank's part of an adapter. Raises ValueError as `Decoder` says, on all ranks."""
+        check_adapter(self._shard.whole, adapter)
+        check_finite(adapter, self._dtype)
+        return self._packer.pack(self._spec, self._shard.adapter(adapter))
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts an adapter into a slot, or empties it."""
+        self._slots.put(slot, adapter)
+
     @torch.inference_mode()
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step."""
@@ -109,13 +124,12 @@ class ReferenceDecoder:
         positions = torch.nn.functional.pad(torch.from_numpy(inputs.positions), pad)
         factors = {kind: table.rows(positions) for kind, table in self._ropes.items()}
         kv = _KVInputs.of(inputs)
+        adapters = self._slots.of_step(inputs)
 
         x = self._embed(token_ids)
-        for layer, weights, cache in zip(
-            self._spec.layers, self._weights.layers, self._caches, strict=True
-        ):
-            self._attention(x, layer, weights, cache, factors[layer.rope], kv)
-            self._mlp(x, weights)
+        for index, layer in enumerate(self._spec.layers):
+            self._attention(x, index, factors[layer.rope], kv, adapters)
+            self._mlp(x, index, adapters)
         rows = np.concatenate((inputs.picks.rows, inputs.logits_rows))
         gathered = self._logits(x[torch.from_numpy(rows)])
         if gathered is None:
@@ -144,18 +158,18 @@ class ReferenceDecoder:
     def _attention(
         self,
         x: torch.Tensor,
-        layer: LayerSpec,
-        weights: LayerWeights,
-        cache: tuple[torch.Tensor, torch.Tensor],
+        index: int,
         factors: Factors,
         kv: _KVInputs,
+        adapters: StepAdapters,
     ) -> None:
-        """Adds the layer's attention to x [rows, hidden], and writes its keys and values."""
-        spec = self._spec
+        """Adds a layer's attention to x [rows, hidden], and writes its keys and values."""
+        spec, weights, cache = self._spec, self._weights.layers[index], self._caches[index]
         num_tokens = len(kv.slot_mapping)
         q_heads, qk_heads = spec.num_heads, spec.num_heads + spec.num_kv_heads
         h = rms_norm(x, weights.attn_norm, spec.norm_eps)
-        qkv = self._tiles.apply(weights.qkv, h).view(len(x), -1, spec.head_dim)
+        qkv = adapters.add(index, "qkv", h, self._tiles.apply(weights.qkv, h))
+        qkv = qkv.view(len(x), -1, spec.head_dim)
         qk, v = qkv[:, :qk_heads], qkv[:, qk_heads:]
         if weights.qk_norm is not None:
             qk = rms_norm(qk, weights.qk_norm, spec.norm_eps)
@@ -169,19 +183,22 @@ class ReferenceDecoder:
             kv.seq_lens,
             kv.query_start_loc,
             scale=spec.attention_scale,
-            window=layer.window,
+            window=spec.layers[index].window,
             softcap=spec.attention_softcap,
         ).flatten(1)
-        out = self._collectives.sum(self._tiles.apply(weights.o, attended))
+        partial = adapters.add(index, "o", attended, self._tiles.apply(weights.o, attended))
+        out = self._collectives.sum(partial)
         if weights.post_attn_norm is not None:
             out = rms_norm(out, weights.post_attn_norm, spec.norm_eps)
         x.add_(out)
 
-    def _mlp(self, x: torch.Tensor, weights: LayerWeights) -> None:
-        """Adds the layer's gated MLP to x [rows, hidden]."""
+    def _mlp(self, x: torch.Tensor, index: int, adapters: StepAdapters) -> None:
+        """Adds a layer's gated MLP to x [rows, hidden]."""
+        weights = self._weights.layers[index]
         h = rms_norm(x, weights.mlp_norm, self._spec.norm_eps)
-        gate_up = self._tiles.apply(weights.gate_up, h)
-        partial = self._tiles.apply(weights.down, gated_activation(self._spec.activation, gate_up))
+        gate_up = adapters.add(index, "gate_up", h, self._tiles.apply(weights.gate_up, h))
+        inner = gated_activation(self._spec.activation, gate_up)
+        partial = adapters.add(index, "down", inner, self._tiles.apply(weights.down, inner))
         out = self._collectives.sum(partial)
         if weights.post_mlp_norm is not None:
             out = rms_norm(out, weights.post_mlp_norm, self._spec.norm_eps)

@@ -15,8 +15,9 @@ from tests.support.picks import picks_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernels.backend import Decoder, StepInputs, StepResult
+    from kernels.backend import Decoder, PackedAdapter, StepInputs, StepResult
     from kernels.collectives import Collectives
+    from kernels.lora import LoraAdapter
 
 
 class _Table:
@@ -54,6 +55,17 @@ class ThreadCollectives:
         return torch.cat(parts, 1) if self.rank == 0 else None
 
 
+@dataclasses.dataclass(frozen=True)
+class _PackedByAll:
+    """What each rank has packed of an adapter."""
+
+    parts: list[PackedAdapter]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+
 class ThreadRanks:
     """Decoders of all ranks as one. Implements `Decoder`."""
 
@@ -72,6 +84,16 @@ class ThreadRanks:
         """Makes all pools."""
         for decoder in self.decoders:
             decoder.allocate_kv(num_blocks, block_size)
+
+    def pack_adapter(self, adapter: LoraAdapter) -> _PackedByAll:
+        """Each rank's part of an adapter."""
+        return _PackedByAll([decoder.pack_adapter(adapter) for decoder in self.decoders])
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts what `pack_adapter` gave into a slot of every rank, or empties it."""
+        assert adapter is None or isinstance(adapter, _PackedByAll)
+        for rank, decoder in enumerate(self.decoders):
+            decoder.set_adapter(slot, None if adapter is None else adapter.parts[rank])
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step on all ranks; the result is that of rank 0."""

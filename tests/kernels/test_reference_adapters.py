@@ -1,0 +1,212 @@
+"""Adapters in the reference decoder: what they add, to whose rows, and the same in any batch."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.backend import Precision
+from kernels.lora import LoraAdapter, LowRank
+from kernels.reference.backend import ReferenceBackend
+from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
+from tests.kernels.decoder_steps import DictSource, Run, random_weights
+from tests.kernels.random_adapters import merged, random_adapter
+from tests.support.marked_adapter import MarkedAdapter
+from tests.support.thread_ranks import ThreadRanks
+
+# As in tests of sharding: nothing here divides among two ranks.
+PLAIN = DecoderSpec(
+    vocab_size=321,
+    hidden_size=96,
+    intermediate_size=105,
+    num_heads=6,
+    num_kv_heads=3,
+    head_dim=16,
+    layers=(LayerSpec(RopeSpec()),) * 2,
+    norm_eps=1e-5,
+    max_position=1024,
+    attention_scale=0.25,
+)
+EVERYTHING = dataclasses.replace(
+    PLAIN,
+    layers=(LayerSpec(RopeSpec(), window=24), LayerSpec(RopeSpec())),
+    activation=Activation.GELU_TANH,
+    tied_head=True,
+    qkv_bias=True,
+    output_bias=True,
+    mlp_bias=True,
+    qk_norm=True,
+    post_norms=True,
+    norm_offset=1.0,
+    embedding_scale=96**0.5,
+    attention_softcap=20.0,
+    logit_softcap=15.0,
+)
+SPECS = {"plain": PLAIN, "everything": EVERYTHING}
+PROMPT = [int(token) for token in np.random.default_rng(0).integers(321, size=70)]
+
+
+def _load(spec, adapters=None, *, size=1, dtype="float32", weights=None):
+    """A decoder, of several ranks where `size` says so, with adapters in their slots."""
+    source = DictSource(random_weights(spec) if weights is None else weights)
+
+    def load(collectives=None):
+        backend = ReferenceBackend(torch.get_num_threads(), collectives)
+        precision = Precision(dtype, weights="auto", kv_cache="auto")
+        return backend.load(spec, source, precision, lambda done, total: None)
+
+    decoder = load() if size == 1 else ThreadRanks(size, load)
+    for slot, adapter in (adapters or {}).items():
+        decoder.set_adapter(slot, decoder.pack_adapter(adapter))
+    return decoder
+
+
+def _greedy(run: Run, name: str, prompt: list[int], count: int) -> list[int]:
+    tokens = [int(run.step((name, prompt))[name][-1].argmax())]
+    while len(tokens) < count:
+        tokens.append(int(run.step((name, tokens[-1:]))[name][-1].argmax()))
+    return tokens
+
+
+@pytest.mark.parametrize("size", [1, 2], ids=["alone", "ranks"])
+@pytest.mark.parametrize("name", SPECS)
+def test_an_adapter_is_as_if_it_were_built_into_the_weights(name, size) -> None:
+    spec, adapter = SPECS[name], random_adapter(SPECS[name], seed=1)
+    built_in = _load(spec, weights=merged(random_weights(spec), adapter))
+    decoder = _load(spec, {3: adapter}, size=size)
+
+    exact = Run(built_in).step(("a", PROMPT))["a"]
+    ours = Run(decoder, {"a": 3}).step(("a", PROMPT))["a"]
+    without = Run(decoder).step(("a", PROMPT))["a"]
+
+    assert (ours - exact).norm() < 1e-5 * exact.norm()
+    assert (without - exact).norm() > 0.2 * exact.norm()
+    tokens = _greedy(Run(decoder, {"a": 3}), "a", PROMPT, 20)
+    assert tokens == _greedy(Run(built_in), "a", PROMPT, 20)
+
+
+@pytest.mark.parametrize("parts", [("q",), ("v", "k"), ("o",), ("up",), ("gate", "down")])
+def test_an_adapter_may_name_some_matrices_only(parts) -> None:
+    adapter = random_adapter(EVERYTHING, seed=2, rank=9, parts=parts)
+
+    ours = Run(_load(EVERYTHING, {0: adapter}), {"a": 0}).step(("a", PROMPT))["a"]
+
+    built_in = _load(EVERYTHING, weights=merged(random_weights(EVERYTHING), adapter))
+    exact = Run(built_in).step(("a", PROMPT))["a"]
+    assert (ours - exact).norm() < 1e-5 * exact.norm()
+
+
+def test_low_precision_errs_no_more_than_rounded_merged_weights_do() -> None:
+    adapter = random_adapter(PLAIN, seed=1)
+    weights = merged(random_weights(PLAIN), adapter)
+    exact = Run(_load(PLAIN, weights=weights)).step(("a", PROMPT))["a"]
+
+    ours = Run(_load(PLAIN, {0: adapter}, dtype="bfloat16"), {"a": 0}).step(("a", PROMPT))["a"]
+
+    theirs = Run(_load(PLAIN, weights=weights, dtype="bfloat16")).step(("a", PROMPT))["a"]
+    assert (ours - exact).square().mean() <= 1.5 * (theirs - exact).square().mean()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1), ("bfloat16", 1), ("float32", 2)])
+def test_each_request_has_its_own_adapter_whatever_the_batch(dtype, size) -> None:
+    adapters = {
+        0: random_adapter(PLAIN, seed=3),
+        1: random_adapter(PLAIN, seed=4, rank=11, parts=("q", "v", "down")),
+    }
+    slots = {f"r{i}": i % 3 - 1 for i in range(12)}
+    prompts = {name: PROMPT[: 4 + 5 * i] for i, name in enumerate(slots)}
+    decoder, plain = (
+        _load(PLAIN, adapters, size=size, dtype=dtype),
+        _load(PLAIN, size=size, dtype=dtype),
+    )
+    alone = {
+        name: Run(plain if slot < 0 else decoder, {name: slot}).step((name, prompts[name]))[name]
+        for name, slot in slots.items()
+    }
+
+    together = Run(decoder, slots)
+    first = together.step(*((name, tokens[:3]) for name, tokens in prompts.items()))
+    rest = together.step(*((name, tokens[3:]) for name, tokens in reversed(prompts.items())))
+
+    for name in slots:
+        assert torch.equal(torch.cat((first[name], rest[name])), alone[name]), name
+
+
+def test_more_rows_than_the_largest_tile_change_no_bit() -> None:
+    decoder, tokens = _load(PLAIN, {0: random_adapter(PLAIN, seed=1)}), PROMPT * 9
+
+    whole = Run(decoder, {"a": 0}).step(("a", tokens))["a"]
+
+    run = Run(decoder, {"a": 0})
+    parts = [run.step(("a", part))["a"] for part in (tokens[:1], tokens[1:290], tokens[290:])]
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_a_slot_takes_another_adapter_and_is_refused_when_empty() -> None:
+    first, second = random_adapter(PLAIN, seed=5), random_adapter(PLAIN, seed=6)
+    decoder = _load(PLAIN, {1: first})
+    before = Run(decoder, {"a": 1}).step(("a", PROMPT))["a"]
+
+    decoder.set_adapter(1, decoder.pack_adapter(second))
+    after = Run(decoder, {"a": 1}).step(("a", PROMPT))["a"]
+    decoder.set_adapter(1, None)
+
+    assert not torch.equal(before, after)
+    other_slot = Run(_load(PLAIN, {0: second}), {"a": 0}).step(("a", PROMPT))["a"]
+    assert torch.equal(after, other_slot)
+    with pytest.raises(ValueError, match=r"adapters\[0\] is 1: the slot is empty"):
+        Run(decoder, {"a": 1}).step(("a", PROMPT))
+
+
+def test_what_does_not_fit_the_model_is_refused_by_name() -> None:
+    decoder, fits = _load(PLAIN, dtype="float16"), random_adapter(PLAIN, seed=7)
+    q = fits.matrices["layers.0.q"]
+
+    for name, matrix, message in (
+        ("layers.2.q", q, r"no matrix layers\.2\.q"),
+        ("embed", q, "no matrix embed"),
+        ("layers.1.o", LowRank(q.a[:, :5], q.b), r"matrices for layers\.1\.o are"),
+        ("layers.0.q", LowRank(q.a, q.b * 1e6), r"layers\.0\.q have values .* in float16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decoder.pack_adapter(LoraAdapter({name: matrix}))
+    with pytest.raises(TypeError, match="no MarkedAdapter"):
+        decoder.set_adapter(0, MarkedAdapter(1))
+
+
+def test_ranks_have_every_number_of_an_adapter_that_goes_with_their_weights() -> None:
+    adapter = random_adapter(PLAIN, seed=8)
+    ranks = _load(PLAIN, size=2)
+
+    packed = [decoder.pack_adapter(adapter) for decoder in ranks.decoders]
+
+    whole = _load(PLAIN).pack_adapter(adapter)
+    assert max(each.nbytes for each in packed) < whole.nbytes < sum(each.nbytes for each in packed)
+
+
+def test_a_step_with_adapters_stays_within_the_planned_peak() -> None:
+    run = Run(_load(PLAIN, {0: random_adapter(PLAIN, seed=9, rank=16)}), {"a": 0})
+    tokens = (PROMPT * 8)[:512]
+
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        run.step(("a", tokens))
+
+    in_use = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            in_use += event.nbytes()
+            peak = max(peak, in_use)
+    needs = ReferenceBackend(torch.get_num_threads()).plan(
+        PLAIN,
+        DictSource({}),
+        Precision("float32", "auto", "auto"),
+        block_size=16,
+        max_num_batched_tokens=512,
+        max_num_seqs=8,
+    )
+    assert 0 < peak <= needs.activations
