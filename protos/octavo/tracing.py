@@ -115,7 +115,7 @@ def wanted(signal: Signal, endpoint: str | None, environment: Mapping[str, str])
 def exporter_of(signal: Signal, endpoint: str | None, environment: Mapping[str, str]) -> Any:
     """OpenTelemetry's exporter of a signal; `endpoint` wins over the OTEL_ variables.
 
-    Raises ValueError for an endpoint that is no URL, and for a protocol that is not there.
+    Raises ValueError for an endpoint that is no URL, and for a protocol that there is not.
     """
     if endpoint and (
         urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint)[1]
@@ -145,25 +145,17 @@ def _grpc_exporter(signal: Signal, endpoint: str | None) -> Any:
 
 
 def _http_exporter(signal: Signal, endpoint: str | None) -> Any:
-    from importlib import import_module
-
-    package = "opentelemetry.exporter.otlp.proto.http"
-    module, name = {
-        "traces": ("trace_exporter", "OTLPSpanExporter"),
-        "metrics": ("metric_exporter", "OTLPMetricExporter"),
-    }[signal]
-    try:
-        exporter = getattr(import_module(f"{package}.{module}"), name)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf needs the package"
-            " opentelemetry-exporter-otlp-proto-http; without the variable gRPC is spoken"
-        ) from error
     if endpoint:
         base = endpoint.rstrip("/").removesuffix("/v1/traces")
         if base != endpoint.rstrip("/") or not urlsplit(base).path:
             endpoint = f"{base}/v1/{signal}"
-    return exporter(endpoint=endpoint)
+    if signal == "traces":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return OTLPSpanExporter(endpoint=endpoint)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(endpoint=endpoint)
 
 
 def resource_of(service_name: str, instance_id: str) -> Resource:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
@@ -52,6 +53,23 @@ class OtlpReceiver:
                     return enough()
         return True
 
+    def take_spans(self, request: trace_pb.ExportTraceServiceRequest) -> None:
+        """Keeps what a call brought."""
+        with self.changed:
+            for resource in request.resource_spans:
+                service = _plain(resource.resource.attributes)["service.name"]
+                for scope in resource.scope_spans:
+                    self.spans += [_received(service, span) for span in scope.spans]
+            self.changed.notify_all()
+
+    def take_metrics(self, request: metrics_pb.ExportMetricsServiceRequest) -> None:
+        """Keeps what a call brought."""
+        with self.changed:
+            for resource in request.resource_metrics:
+                for scope in resource.scope_metrics:
+                    self.metrics |= {metric.name: metric for metric in scope.metrics}
+            self.changed.notify_all()
+
     def named(self, name: str) -> list[ReceivedSpan]:
         """Spans of a name, in the order in which they ended."""
         return [span for span in self.spans if span.name == name]
@@ -62,12 +80,7 @@ class _Traces(trace_grpc.TraceServiceServicer):
         self._receiver = receiver
 
     def Export(self, request, _context):  # noqa: N802 -- OTLP's name
-        with self._receiver.changed:
-            for resource in request.resource_spans:
-                service = _plain(resource.resource.attributes)["service.name"]
-                for scope in resource.scope_spans:
-                    self._receiver.spans += [_received(service, span) for span in scope.spans]
-            self._receiver.changed.notify_all()
+        self._receiver.take_spans(request)
         return trace_pb.ExportTraceServiceResponse()
 
 
@@ -76,11 +89,7 @@ class _Metrics(metrics_grpc.MetricsServiceServicer):
         self._receiver = receiver
 
     def Export(self, request, _context):  # noqa: N802 -- OTLP's name
-        with self._receiver.changed:
-            for resource in request.resource_metrics:
-                for scope in resource.scope_metrics:
-                    self._receiver.metrics |= {metric.name: metric for metric in scope.metrics}
-            self._receiver.changed.notify_all()
+        self._receiver.take_metrics(request)
         return metrics_pb.ExportMetricsServiceResponse()
 
 
@@ -97,6 +106,41 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
         yield receiver
     finally:
         server.stop(None).wait()
+
+
+@contextmanager
+def otlp_http_receiver() -> Iterator[OtlpReceiver]:
+    """The same over HTTP: what is posted to /v1/traces and /v1/metrics; all else is a 404."""
+    receiver = OtlpReceiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            protobuf = self.headers["content-type"] == "application/x-protobuf"
+            match self.path if protobuf else None:
+                case "/v1/traces":
+                    receiver.take_spans(trace_pb.ExportTraceServiceRequest.FromString(body))
+                case "/v1/metrics":
+                    receiver.take_metrics(metrics_pb.ExportMetricsServiceRequest.FromString(body))
+                case _:
+                    self.send_error(404)
+                    return
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: what came is what tests look at."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        receiver.endpoint = f"http://127.0.0.1:{server.server_port}"
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        try:
+            yield receiver
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def _received(service: str, span: Any) -> ReceivedSpan:

@@ -10,7 +10,9 @@ import pytest
 from octavo.tracing import Tracing, resource_of, start_tracing
 from opentelemetry.trace import get_current_span
 
+from router_svc.tracing.telemetry import Telemetry
 from tests.support.kept_spans import CALLER, KeptSpans
+from tests.support.otlp_receiver import otlp_http_receiver
 
 SOMEWHERE = "http://127.0.0.1:1"
 
@@ -69,17 +71,31 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
         start(endpoint)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "reason"),
-    [("http/protobuf", "needs the package"), ("http/json", "must be grpc or http/protobuf")],
-)
-def test_a_protocol_that_is_not_there_is_refused(
-    monkeypatch: pytest.MonkeyPatch, protocol: str, reason: str
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+def test_a_protocol_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
 
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(ValueError, match="must be grpc or http/protobuf"):
         start(SOMEWHERE)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1/traces"])
+async def test_spans_and_metrics_go_over_http_as_well(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    with otlp_http_receiver() as receiver:
+        telemetry = Telemetry.start(receiver.endpoint + path)
+        assert telemetry.tracing is not None
+        assert telemetry.meter is not None
+
+        telemetry.tracing.tracer.start_span("call").end()
+        telemetry.meter.create_counter("calls").add(3)
+        await telemetry.close()
+
+    (span,) = receiver.named("call")
+    assert span.service == "octavo-router"
+    (point,) = receiver.metrics["calls"].sum.data_points
+    assert point.as_int == 3
 
 
 def test_a_span_is_the_child_of_the_one_that_the_traceparent_names() -> None:
