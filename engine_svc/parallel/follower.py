@@ -1,6 +1,7 @@
 """A rank other than 0: loads its part of the model, then computes what rank 0 says until it stops.
 
-It has no requests, no scheduler and no address; all it knows of a step are the step's arrays.
+It has no requests, no scheduler and no address; all it knows of a step are the step's arrays, and
+of an adapter its matrices.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from engine_svc.devices import memory_to_take
 from engine_svc.loader.open_model import open_model
 from engine_svc.models.errors import ModelError
-from engine_svc.parallel.step_wire import HEAD, STOP, decode, rest_length
+from engine_svc.parallel.adapter_wire import hear_adapter
+from engine_svc.parallel.step_wire import ADAPTER, HEAD, STOP, decode, rest_length
 from engine_svc.parallel.team import assemble
 from engine_svc.planning.decoder import choose_computation
 from engine_svc.worker.executor import WorkerLostError
@@ -73,6 +75,10 @@ def _load(settings: Settings, opened: OpenedModel, team: Team) -> Decoder:
 
 def _compute(decoder: Decoder, ranks: Ranks) -> None:
     while (head := ranks.hear(HEAD))[0] != STOP:
+        if head[0] == ADAPTER:
+            slot, adapter = hear_adapter(head, ranks.hear)
+            decoder.set_adapter(slot, None if adapter is None else decoder.pack_adapter(adapter))
+            continue
         count = rest_length(head)
         rest = ranks.hear(count) if count else np.empty(0, dtype=np.int32)
         try:

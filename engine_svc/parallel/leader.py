@@ -1,17 +1,37 @@
-"""Rank 0's decoder: tells the others of each step before it takes part in it."""
+"""Rank 0's decoder: tells the others of each step, and of each adapter, before it takes part."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine_svc.parallel.adapter_wire import encode_adapter
 from engine_svc.parallel.step_wire import encode
 from engine_svc.worker.executor import WorkerLostError
 
 if TYPE_CHECKING:
     from engine_svc.parallel.ranks import Ranks
-    from kernels.backend import Decoder, StepInputs, StepResult
+    from kernels.backend import Decoder, PackedAdapter, StepInputs, StepResult
+    from kernels.lora import LoraAdapter
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAdapter:
+    """An adapter for all ranks. Implements `kernels.backend.PackedAdapter`.
+
+    The others pack their parts when a slot takes it: packing here goes on beside steps, of which
+    they hear in the same order as of slots.
+    """
+
+    own: PackedAdapter
+    whole: LoraAdapter
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this rank's part, which is the largest."""
+        return self.own.nbytes
 
 
 class LeadingDecoder:
@@ -30,6 +50,18 @@ class LeadingDecoder:
         """Makes the KV pool, each rank its part of it."""
         self._ranks.tell(np.array([num_blocks, block_size], dtype=np.int32))
         self._own.allocate_kv(num_blocks, block_size)
+
+    def pack_adapter(self, adapter: LoraAdapter) -> SharedAdapter:
+        """Packs rank 0's part. What it refuses for the whole adapter, no other rank would take."""
+        return SharedAdapter(self._own.pack_adapter(adapter), adapter)
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Fills a slot of all ranks, or empties it. Raises WorkerLostError if one is gone."""
+        if adapter is not None and not isinstance(adapter, SharedAdapter):
+            raise TypeError(f"several ranks take no {type(adapter).__name__}")
+        for message in encode_adapter(slot, None if adapter is None else adapter.whole):
+            self._ranks.tell(message)
+        self._own.set_adapter(slot, None if adapter is None else adapter.own)
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step with all ranks.

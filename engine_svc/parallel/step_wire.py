@@ -1,8 +1,9 @@
 """A step as numbers, from rank 0 to the others: no code can be in it.
 
-    head    [ kind | num_tokens | num_requests | max_blocks | num_picks | num_logits | … ]
+    head    [ kind | num_tokens | num_requests | max_blocks | num_picks | num_logits
+              | num_adapters | … ]
     body    [ token_ids | positions | slot_mapping | query_start_loc | seq_lens | tables
-              | rows to pick from | rows whose logits are wanted ]
+              | rows to pick from | rows whose logits are wanted | adapters ]
 
 What of the body fits travels behind the head's own fields, in one message of HEAD int32s; a second
 one of exactly the rest follows where there is a rest. A step of decodes is one message.
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from kernels.backend import Int32s
 
 HEAD = 2048  # int32s
-STEP, STOP = 1, 2  # kinds
-_FIELDS = 6
+STEP, STOP, ADAPTER = 1, 2, 3  # kinds; the last is of `adapter_wire`
+_FIELDS = 7
 
 
 def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
@@ -29,6 +30,7 @@ def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
 
     How tokens are picked is not in it: who only gives a part of the logits need not know.
     """
+    adapters = _NONE if inputs.adapters is None else inputs.adapters
     body = np.concatenate(
         (
             inputs.token_ids,
@@ -39,9 +41,10 @@ def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
             inputs.block_tables.reshape(-1),
             inputs.picks.rows,
             inputs.logits_rows,
+            adapters,
         )
     )
-    num_rows = len(inputs.picks.rows), len(inputs.logits_rows)
+    num_rows = len(inputs.picks.rows), len(inputs.logits_rows), len(adapters)
     head = np.zeros(HEAD, dtype=np.int32)
     head[:_FIELDS] = STEP, len(inputs.token_ids), *inputs.block_tables.shape, *num_rows
     here = body[: HEAD - _FIELDS]
@@ -72,7 +75,7 @@ def decode(head: Int32s, rest: Int32s) -> StepInputs:
     for length in _lengths(head):
         arrays.append(body[start : start + length])
         start += length
-    token_ids, positions, slot_mapping, starts, seq_lens, tables, picked, rows = arrays
+    token_ids, positions, slot_mapping, starts, seq_lens, tables, picked, rows, adapters = arrays
     return StepInputs(
         token_ids=token_ids,
         positions=positions,
@@ -82,6 +85,7 @@ def decode(head: Int32s, rest: Int32s) -> StepInputs:
         block_tables=tables.reshape(-1, max_blocks),
         picks=_picks_from(picked),
         logits_rows=rows,
+        adapters=adapters if len(adapters) else None,
     )
 
 
@@ -90,6 +94,9 @@ def _lengths(head: Int32s) -> tuple[int, ...]:
     _, num_tokens, num_requests, max_blocks, *num_rows = head[:_FIELDS].tolist()
     tables = num_requests * max_blocks
     return num_tokens, num_tokens, num_tokens, num_requests + 1, num_requests, tables, *num_rows
+
+
+_NONE = np.empty(0, dtype=np.int32)
 
 
 def _picks_from(rows: Int32s) -> PickInputs:

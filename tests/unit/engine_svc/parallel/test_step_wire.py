@@ -28,6 +28,7 @@ def _step(num_decodes: int, num_prefill: int, max_blocks: int) -> StepInputs:
         block_tables=numbers(num_requests, max_blocks),
         picks=picks_of(range(num_decodes)),
         logits_rows=numbers(num_prefill),
+        adapters=numbers(num_requests) if num_decodes % 32 == 0 else None,
     )
 
 
