@@ -19,6 +19,11 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import torch
 import torch.distributed as dist
 
+try:
+    from torch.distributed import all_gather_single as _all_gather
+except ImportError:  # its name before torch 2.13
+    from torch.distributed import all_gather_into_tensor as _all_gather
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -109,10 +114,13 @@ class Group:
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         """As `Collectives`."""
-        x = x.contiguous()
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        dist.all_gather(parts, x, group=self._group)
-        return in_order(parts)
+        parts = x.new_empty(self.size, *x.shape)
+        _all_gather(parts.flatten(0, 1), x.contiguous(), group=self._group)
+        if x.device.type != "cuda":
+            return in_order(parts.unbind())
+        from kernels.gpu.ordered_sum import sum_parts  # only GPUs need Triton
+
+        return sum_parts(parts)
 
     def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor | None:
         """As `Collectives`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -22,6 +23,7 @@ from tests.gpu_check.outcome import Findings, Skip
 from tests.kernels.decoder_steps import DictSource, Run, random_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from kernels.spec import DecoderSpec
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _RANKS = 2
 _PATIENCE = timedelta(seconds=60)
+_TIMED = (64, 4096)  # rows and columns of a sum that is timed: 64 streams of Llama-3.1-8B
+_CALLS = 20  # of a graph that is timed
 _END_SECONDS = 15.0  # for an engine to end; it should take less than two
 
 
@@ -60,14 +64,15 @@ def compare_ranks(
         theirs.close()
         try:
             assert ours.poll(_PATIENCE.total_seconds()), "rank 0 gave nothing"
-            logits = torch.from_numpy(ours.recv())
+            logits, note = ours.recv()
         except EOFError:
             raise AssertionError("the ranks ended without a result") from None
         finally:
             for process in processes:
                 process.kill()
                 process.join()
-    return compared(spec, dtype, tokens, logits)
+    findings = compared(spec, dtype, tokens, torch.from_numpy(logits))
+    return dataclasses.replace(findings, note=findings.note + note)
 
 
 def _run_rank(
@@ -86,21 +91,46 @@ def _run_rank(
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=_RANKS, timeout=_PATIENCE
     )
-    group = Group(dist.new_group(list(range(_RANKS)), timeout=_PATIENCE, backend=backend))
+    steps = dist.new_group(list(range(_RANKS)), timeout=_PATIENCE, backend=backend)
+    group = Group(steps)
     group.connect(device)
     made = GpuBackend(device, max_num_batched_tokens=512, max_num_seqs=64, collectives=group)
     source = DictSource(random_weights(spec))
     decoder = made.load(spec, source, precision_of(dtype), lambda _done, _total: None)
+    logits = None
     if rank == 0:
-        pipe.send(logits_of(decoder, tokens).numpy())
+        logits = logits_of(decoder, tokens).numpy()
     else:
         run = Run(decoder)
         for chunks in steps_of(tokens):
             rows = range(sum(len(chunk) for _, chunk in chunks))
             decoder.step(run.inputs(*chunks, logits_rows=rows))
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+    note = ""
+    if device.type == "cuda":
+        x = torch.zeros(_TIMED, dtype=dtype, device=device)
+        ours = _microseconds(lambda: group.sum(x))
+        theirs = _microseconds(lambda: dist.all_reduce(x, group=steps))
+        note = f"; a sum of {_TIMED[0]} × {_TIMED[1]}: {ours:.0f} µs, an all-reduce {theirs:.0f} µs"
+    if rank == 0:
+        pipe.send((logits, note))
     time.sleep(_PATIENCE.total_seconds())  # graphs hold the group; whoever started this ends it
+
+
+def _microseconds(call: Callable[[], object]) -> float:
+    """Of one call among some in a graph, as a decode step has them. All ranks make this call."""
+    call()  # what is compiled or connected, before it is captured
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for _ in range(_CALLS):
+            call()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    start.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1000 / _CALLS
 
 
 def check_loss(device: Device, model: Path | None) -> Findings:

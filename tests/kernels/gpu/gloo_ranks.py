@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import torch
 import torch.distributed as dist
 
 from kernels.collectives import Group
@@ -20,8 +21,6 @@ from tests.support.picks import picks_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
-
-    import torch
 
     from kernels.backend import Decoder, StepInputs, StepResult
     from kernels.collectives import Collectives
@@ -62,9 +61,12 @@ class GlooRanks:
         store = dist.HashStore()
 
         def join(rank: int) -> Decoder:
-            group = Group(dist.ProcessGroupGloo(store, rank, size, _PATIENCE))
+            gloo = dist.ProcessGroupGloo(store, rank, size, _PATIENCE)
+            group = dist.ProcessGroup(store, rank, size)
+            kind = dist.ProcessGroup.BackendType.GLOO
+            group._register_backend(torch.device("cpu"), kind, gloo)
             with self._turn:
-                return load(_InTurns(group, self._turn))
+                return load(_InTurns(Group(group), self._turn))
 
         self.decoders = list(self._pool.map(join, range(size)))
         self.results: list[StepResult] = []
