@@ -103,44 +103,41 @@ async def test_requests_for_an_adapter_go_to_engines_that_have_it(tmp_path: Path
         assert error_of(await router.complete("law")) == (404, "model_not_found")
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/chat/completions", {"messages": USER, "max_tokens": 4}),
-        ("/v1/completions", {"prompt": "hello", "max_tokens": 4}),
-        ("/v1/responses", {"input": "hello", "max_output_tokens": 16}),
-        ("/v1/messages", {"messages": USER, "max_tokens": 4}),
-        ("/tokenize", {"prompt": "hello"}),
-        ("/detokenize", {"tokens": [1, 2]}),
-        ("/v1/chat/completions/render", {"messages": USER}),
-        ("/v1/messages/count_tokens", {"messages": USER}),
-    ],
-)
-async def test_every_api_takes_an_adapters_name_for_a_model(
-    router: AdapterRouter, path: str, body: dict[str, Any]
+TAKES_ADAPTERS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": USER, "max_tokens": 4},
+    "/v1/completions": {"prompt": "hello", "max_tokens": 4},
+    "/v1/responses": {"input": "hello", "max_output_tokens": 16},
+    "/v1/messages": {"messages": USER, "max_tokens": 4},
+    "/tokenize": {"prompt": "hello"},
+    "/detokenize": {"tokens": [1, 2]},
+    "/v1/chat/completions/render": {"messages": USER},
+    "/v1/messages/count_tokens": {"messages": USER},
+}
+TAKES_MODELS_ONLY: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"input": "hello"},
+    "/rerank": {"query": "hello", "documents": ["a"]},
+    "/v1/score": {"text_1": "a", "text_2": "b"},
+}
+
+
+async def test_every_api_takes_an_adapters_name_or_says_that_it_does_not(
+    router: AdapterRouter,
 ) -> None:
-    response = await router.http.post(path, json={"model": "sql", **body})
+    for path, body in TAKES_ADAPTERS.items():
+        response = await router.http.post(path, json={"model": "sql", **body})
 
-    assert response.status_code == 200, response.text
-    assert response.json().get("model", "sql") == "sql"
+        assert response.status_code == 200, f"{path}: {response.text}"
+        assert response.json().get("model", "sql") == "sql"
 
+    for path, body in TAKES_MODELS_ONLY.items():
+        response = await router.http.post(path, json={"model": "sql", **body})
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/embeddings", {"input": "hello"}),
-        ("/rerank", {"query": "hello", "documents": ["a"]}),
-        ("/v1/score", {"text_1": "a", "text_2": "b"}),
-    ],
-)
-async def test_what_an_adapter_cannot_do_is_refused_by_name(
-    router: AdapterRouter, path: str, body: dict[str, Any]
-) -> None:
-    response = await router.http.post(path, json={"model": "sql", **body})
+        assert response.status_code == 400, path
+        assert response.json()["error"]["param"] == "model"
+        assert "sql is a LoRA adapter" in response.json()["error"]["message"]
 
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "model"
-    assert "sql is a LoRA adapter" in response.json()["error"]["message"]
+    metrics = (await router.http.get("/metrics")).text
+    assert 'gen_ai_request_model="sql",gen_ai_response_model="sql"' in metrics
 
 
 async def test_the_route_of_a_prompt_is_explained_for_its_adapter(router: AdapterRouter) -> None:
@@ -182,8 +179,7 @@ async def test_another_version_is_used_only_once_the_first_one_is_gone(
         assert router.targets[1] in complaint.message
         assert "version v2, the engines in use v1" in complaint.message
 
-        await router.servers[0].stop(0)
-        await until(lambda: not router.fleets[0].members[0].may_serve)
+        await router.lose(0)
 
         assert text_of(await router.complete("sql")) == answer("v2", 5, 6)
 
@@ -252,8 +248,7 @@ async def test_an_answer_waits_for_its_only_engine_and_goes_on_if_that_has_the_a
         router.engines[0].hold_after = 3
         streamed = Streamed(router, 8)
         await streamed.has(3)
-        await router.servers[0].stop(0)
-        await until(lambda: not router.fleets[0].members[0].may_serve)
+        await router.lose(0)
 
         assert await router.listed() == ["base", "sql"]
         waiting = await router.complete("sql")
@@ -296,9 +291,17 @@ async def test_a_name_belongs_to_a_model_first_and_then_to_who_came_first(
         assert text_of(await router.complete("sql")) == answer("v5", 5, 6)
 
 
-async def test_metrics_know_an_adapter_by_its_name(router: AdapterRouter) -> None:
-    await router.complete("sql")
+async def test_an_answer_stays_on_an_engine_that_drains_if_no_other_has_its_adapter(
+    tmp_path: Path,
+) -> None:
+    async with adapter_router(tmp_path, {"sql": "v1"}, {"sql": "v2"}) as router:
+        router.engines[0].hold_after = 3
+        streamed = Streamed(router, 6)
+        await streamed.has(3)
 
-    metrics = (await router.http.get("/metrics")).text
+        await router.engines[0].drain()
+        await until(lambda: router.fleets[0].members[0].channel.draining)
+        router.engines[0].go_on.set()
 
-    assert 'gen_ai_request_model="sql",gen_ai_response_model="sql"' in metrics
+        assert (await streamed.end(), streamed.error) == (answer("v1", 5, 6), None)
+        assert router.fleets[0].num_failovers == 0

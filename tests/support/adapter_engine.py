@@ -68,6 +68,8 @@ class AdapterEngine(
         self.go_on = asyncio.Event()
         self._cached: asyncio.Queue[bytes] = asyncio.Queue()
         self.load_failure: tuple[grpc.StatusCode, str] | None = None
+        self.unload_failure: tuple[grpc.StatusCode, str] | None = None
+        self._state = telemetry_pb2.ENGINE_STATE_READY
         self._revision = 0
         self._changed = asyncio.Condition()
 
@@ -78,6 +80,12 @@ class AdapterEngine(
             async with self._changed:
                 self._revision += 1
                 self._changed.notify_all()
+
+    async def drain(self) -> None:
+        """Says that it takes no more."""
+        self._state = telemetry_pb2.ENGINE_STATE_DRAINING
+        async with self._changed:
+            self._changed.notify_all()
 
     async def GetModelInfo(self, request, context):  # noqa: N802 - gRPC's name
         self.num_asked += 1
@@ -136,9 +144,7 @@ class AdapterEngine(
 
     async def WatchLoads(self, request, context):  # noqa: N802 - gRPC's name
         while True:
-            yield telemetry_pb2.WatchLoadsResponse(
-                state=telemetry_pb2.ENGINE_STATE_READY, info_revision=self._revision
-            )
+            yield telemetry_pb2.WatchLoadsResponse(state=self._state, info_revision=self._revision)
             async with self._changed:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), 1)
@@ -165,6 +171,8 @@ class AdapterEngine(
         return admin_pb2.LoadAdapterResponse()
 
     async def UnloadAdapter(self, request, context):  # noqa: N802 - gRPC's name
+        if self.unload_failure is not None:
+            await context.abort(*self.unload_failure)
         if request.name not in self.adapters:
             await context.abort(grpc.StatusCode.NOT_FOUND, "it has none of this name")
         await self.change({n: v for n, v in self.adapters.items() if n != request.name})

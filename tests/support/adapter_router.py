@@ -55,6 +55,12 @@ class AdapterRouter:
             assert (await self.complete(model)).status_code == 200
         return [len(e.submitted) - n for e, n in zip(self.engines, before, strict=True)]
 
+    async def lose(self, number: int) -> None:
+        """Ends an engine, and waits until the router knows; of the first model's."""
+        await self.servers[number].stop(0)
+        member = self.fleets[0].members[number]
+        await until(lambda: not member.may_serve)
+
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what must come."""
