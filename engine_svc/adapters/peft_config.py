@@ -126,6 +126,8 @@ def parse_peft_config(raw: bytes) -> PeftConfig:
             f"is {_shown(start)}: such an adapter fits the model only as its training began by "
             "changing it; save it with path_initial_model_for_weight_conversion",
         )
+    if values.get("use_rslora") not in (None, False, True):
+        raise _wrong("use_rslora", f"is {_shown(values['use_rslora'])}")
     known = _KNOWN | _REFUSED.keys()
     unknown = [k for k, v in values.items() if k not in known and v not in (None, False, [], {})]
     notices = []

@@ -14,14 +14,19 @@ import numpy as np
 
 from engine_svc.adapters.peft_config import parse_peft_config, read_config_bytes
 from engine_svc.adapters.peft_names import check_targets, pairs_of
-from engine_svc.loader.safetensors_files import CheckpointFiles, SafetensorsSource
+from engine_svc.loader.safetensors_files import SCHEMES
 from engine_svc.loader.safetensors_header import read_header
 from engine_svc.models.errors import ModelError
-from kernels.lora import LoraAdapter, LowRank, adapter_elements, check_adapter
+from kernels.backend import StoredTensor
+from kernels.lora import LoraAdapter, LowRank, adapter_elements
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+    from typing import BinaryIO
 
+    from engine_svc.adapters.peft_names import Pair
+    from engine_svc.loader.safetensors_header import TensorEntry
     from kernels.backend import Float32s
     from kernels.spec import DecoderSpec
 
@@ -29,6 +34,7 @@ WEIGHTS = "adapter_model.safetensors"
 _PICKLE = "adapter_model.bin"
 _HEADER_ROOM = 8 << 20  # bytes
 _MAX_ELEMENT_BYTES = 8
+_UNCHANGED = ("st_ino", "st_size", "st_mtime_ns")  # of a file that was not touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +81,23 @@ def read_adapter(directory: Path, base: BaseModel, max_rank: int) -> ReadAdapter
     digest = hashlib.sha256(hashlib.sha256(raw).digest() + _digest(path)).hexdigest()
     entries = read_header(path)
     pairs = pairs_of(entries, base.family, base.spec.num_layers)
-    files = CheckpointFiles(directory, dict.fromkeys(entries, WEIGHTS), entries)
-    source = SafetensorsSource(files, {name: name for name in entries})
+    shapes = base.spec.weight_shapes()
     matrices = {}
-    for name, pair in pairs.items():
-        a, b = _values(source, pair.a), _values(source, pair.b)
-        rank = config.rank_of(pair.module)
-        if a.shape[0] != rank:
-            raise ModelError(f"{pair.a} has rank {a.shape[0]}, its configuration says {rank}")
-        with np.errstate(over="ignore"):
-            b *= np.float32(config.scale_of(pair.module))
-        _check_finite(b, f"{pair.b} times its scale")
-        matrices[name] = LowRank(a, b)
+    with path.open("rb") as file:
+        for name, pair in pairs.items():
+            rank = config.rank_of(pair.module)
+            _check_shapes(pair, entries, rank, shapes[name])
+            a, b = (_values(file, each, entries[each]) for each in (pair.a, pair.b))
+            with np.errstate(over="ignore"):
+                b *= np.float32(config.scale_of(pair.module))
+            _check_finite(b, f"{pair.b} times its scale")
+            matrices[name] = LowRank(a, b)
     after = path.stat()
-    if (before.st_mtime_ns, before.st_size, before.st_ino) != (
-        after.st_mtime_ns,
-        after.st_size,
-        after.st_ino,
-    ):
+    if any(getattr(before, each) != getattr(after, each) for each in _UNCHANGED):
         raise ModelError(f"{WEIGHTS} was changed while it was read")
     adapter = LoraAdapter(matrices)
-    try:
-        check_adapter(base.spec, adapter)
-    except ValueError as error:
-        raise ModelError(str(error)) from error
-    return ReadAdapter(
-        adapter, digest, adapter.rank, (*config.notices, *_other_base(config.base_model, base))
-    )
+    notices = (*config.notices, *_other_base(config.base_model, base))
+    return ReadAdapter(adapter, digest, adapter.rank, notices)
 
 
 def _weights_file(directory: Path) -> Path:
@@ -122,13 +118,37 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _values(source: SafetensorsSource, name: str) -> Float32s:
-    """A matrix as float32, its own copy. Raises ModelError where it is none, or not finite."""
-    with np.errstate(over="ignore"):  # float64 beyond float32 is infinite, and refused as that
-        stored = source.load(name)
-    if len(stored.shape) != 2 or 0 in stored.shape:
-        raise ModelError(f"{name} has the shape {list(stored.shape)}, which is no matrix")
-    values = stored.to_float32()
+def _check_shapes(
+    pair: Pair, entries: Mapping[str, TensorEntry], rank: int, shape: tuple[int, ...]
+) -> None:
+    """Raises ModelError for A and B that do not fit a matrix of this shape."""
+    out, cols = shape
+    found = entries[pair.a].shape
+    if len(found) == 2 and found[0] != rank:
+        raise ModelError(f"{pair.a} has rank {found[0]}, its configuration says {rank}")
+    for name, wanted in ((pair.a, (rank, cols)), (pair.b, (out, rank))):
+        if entries[name].shape != wanted:
+            raise ModelError(
+                f"{name} has shape {list(entries[name].shape)}, the model needs {list(wanted)}"
+            )
+
+
+def _values(file: BinaryIO, name: str, entry: TensorEntry) -> Float32s:
+    """A matrix as float32. Raises ModelError for another type, or values that are not finite.
+
+    It is read, not mapped: who cuts a mapped file short ends the process.
+    """
+    if entry.dtype not in SCHEMES:
+        raise ModelError(f"{name} is stored as {entry.dtype}; {', '.join(SCHEMES)} are supported")
+    file.seek(entry.begin)
+    data = np.frombuffer(file.read(entry.num_bytes), dtype=np.uint8)
+    if data.nbytes != entry.num_bytes:
+        raise ModelError(f"{WEIGHTS} was changed while it was read")
+    if entry.dtype == "F64":
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused as that
+            values = data.view(np.float64).astype(np.float32).reshape(entry.shape)
+    else:
+        values = StoredTensor(SCHEMES[entry.dtype], entry.shape, data).to_float32()
     _check_finite(values, name)
     return values
 

@@ -197,7 +197,8 @@ class Adapters:
         if not done.done():
             raise errors.draining()
         if not done.result():
-            raise errors.internal()
+            message = "the adapter's slot could not be changed; the engine's log says why"
+            raise errors.refused(Code.INTERNAL, message, "ADAPTER_SLOT")
 
     def _changed(self) -> None:
         self.revision += 1

@@ -82,7 +82,7 @@ def _entry(file: str, name: str, value: Any, data_start: int) -> TensorEntry:
     if not isinstance(value, Mapping) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise ModelError(f"{file}: the entry of {name} must have dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if dtype not in _BITS:
+    if not isinstance(dtype, str) or dtype not in _BITS:
         raise ModelError(f"{file}: {name} has the unknown dtype {dtype!r}")
     if not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
         raise ModelError(f"{file}: shape and data_offsets of {name} must be lists of sizes")

@@ -128,6 +128,8 @@ def parse_embed(request: pb.EmbedRequest, limits: EmbedLimits) -> tuple[EncoderI
         wanted, actual = getattr(request.expect, name), getattr(limits, name)
         if wanted and wanted != actual:
             raise mismatch(f"expect.{name}", wanted, actual)
+    if request.expect.adapter_version:  # it is the model itself that embeds
+        raise mismatch("expect.adapter_version", request.expect.adapter_version, "")
     for name in ("request_id", "tenant", "traceparent"):
         if len(getattr(request, name)) > _MAX_NAME:
             raise invalid(name, f"must have at most {_MAX_NAME} characters")

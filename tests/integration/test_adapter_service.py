@@ -14,6 +14,7 @@ from octavo.engine.v1 import engine_pb2 as pb
 from engine_svc.adapters.peft_directory import BaseModel
 from engine_svc.adapters.setup import AdapterSetup
 from engine_svc.models.registry import understand
+from engine_svc.worker.executor import WorkerLostError
 from tests.integration.test_engine_service import (
     collect,
     details,
@@ -267,6 +268,40 @@ async def came_in(engine, method):
 
 async def has_adapters(engine):
     return bool((await info(engine)).adapters)
+
+
+class BreakingOnce(ScriptedExecutor):
+    """Cannot take the first adapter."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def set_adapter(self, slot, adapter):
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        super().set_adapter(slot, adapter)
+
+
+async def test_a_slot_that_cannot_be_filled_costs_the_load_alone(tmp_path):
+    make(tmp_path / "adapters", "a")
+    executor = BreakingOnce(RuntimeError("secret internals"))
+    async with serving_adapters(tmp_path, executor, num_slots=1) as engine:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await load(engine, "a")
+
+        assert error.value.code() is grpc.StatusCode.INTERNAL
+        assert "secret" not in error.value.details()
+        assert await generate(engine) == scripted_output(PROMPT, 4)
+        await load(engine, "a")
+        assert await generate(engine, lora="a") == marked_output(engine, 0)
+
+
+async def test_a_load_ends_with_an_engine_that_is_lost(tmp_path):
+    make(tmp_path / "adapters", "a")
+    async with serving_adapters(tmp_path, BreakingOnce(WorkerLostError("gone"))) as engine:
+        assert await code(load(engine, "a")) is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_drained_engine_loads_nothing(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import struct
 
 import numpy as np
@@ -148,6 +149,7 @@ def test_another_base_model_s_name_is_only_worth_a_notice(tmp_path):
         ({"target_parameters": ["mlp.experts"]}, "target_parameters"),
         ({"target_modules": ["q_proj", "lm_head"]}, "lm_head"),
         ({"target_modules": ["q_proj", "query_key_value"]}, "query_key_value"),
+        ({"use_rslora": "true"}, "use_rslora is 'true'"),
         ({"r": 0}, "r has 0"),
         ({"r": "4"}, "r has '4'"),
         ({"lora_alpha": None}, "lora_alpha"),
@@ -191,13 +193,11 @@ def test_a_without_b_is_refused(tmp_path):
     assert f"{Q0}.lora_A.weight has no lora_B" in refusal(write_peft(tmp_path, tensors))
 
 
-@pytest.mark.parametrize("shape", [(4, 31), (4,), (0, 32)])
+@pytest.mark.parametrize("shape", [(4, 31), (4,), (0, 32), (4, 32, 1)])
 def test_wrong_shapes_are_refused(shape, tmp_path):
     tensors = peft_tensors(SPEC) | {f"{Q0}.lora_A.weight": np.ones(shape, np.float32)}
 
-    message = refusal(write_peft(tmp_path, tensors))
-
-    assert "layers.0.q" in message or f"{Q0}.lora_A.weight" in message
+    assert f"{Q0}.lora_A.weight has" in refusal(write_peft(tmp_path, tensors))
 
 
 def test_values_that_are_not_finite_are_refused(tmp_path):
@@ -240,6 +240,25 @@ def test_files_that_lie_are_refused(file, content, named, tmp_path):
     (directory / file).write_bytes(content)
 
     assert named in refusal(directory)
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter_model.safetensors"])
+def test_whatever_is_in_a_file_it_is_read_or_refused(file, tmp_path):
+    directory = write_peft(tmp_path, peft_tensors(SPEC, parts=("q",)))
+    whole = (directory / file).read_bytes()
+    draw = random.Random(7)
+    refused = 0
+    for _ in range(150):
+        changed = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            changed[draw.randrange(min(len(whole), 700))] = draw.choice(b'[]{}",:019-ntf\\x')
+        (directory / file).write_bytes(changed)
+        try:
+            read(directory)
+        except ModelError:
+            refused += 1
+
+    assert refused > 50
 
 
 def test_a_file_larger_than_any_such_adapter_is_not_read(tmp_path):
