@@ -18,6 +18,9 @@ import torch
 from kernels.gpu.e4m3 import encode_e4m3
 from kernels.gpu.triton_types import kernel, next_power_of_2, tl
 
+WHOLE_ROW = 16_384  # values of a row that one block holds; of longer ones registers would spill
+LONG_BLOCK = 4096
+
 
 class RowFormat(StrEnum):
     """What a row's codes are."""
@@ -100,6 +103,33 @@ def _quantise_rows(
     tl.store(codes_ptr + row * size + columns, to_codes(x, inverse, codes_ptr), mask=inside)
 
 
+@kernel()
+def _quantise_long_rows(
+    x_ptr: tl.tensor,  # [rows, size]
+    codes_ptr: tl.tensor,  # [rows, size], int8 or uint8
+    scales_ptr: tl.tensor,  # [rows]
+    x_stride: tl.tensor,
+    size: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    row = tl.program_id(0).to(tl.int64)
+    largest = tl.zeros([BLOCK], tl.float32)
+    faults = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, size, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < size
+        x = tl.load(x_ptr + row * x_stride + columns, mask=inside, other=0.0).to(tl.float32)
+        largest = tl.maximum(largest, tl.abs(x))
+        faults += x * 0.0
+    scale, inverse = row_scale(tl.max(largest, 0), tl.sum(faults, 0), codes_ptr)
+    tl.store(scales_ptr + row, scale)
+    for start in range(0, size, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < size
+        x = tl.load(x_ptr + row * x_stride + columns, mask=inside, other=0.0).to(tl.float32)
+        tl.store(codes_ptr + row * size + columns, to_codes(x, inverse, codes_ptr), mask=inside)
+
+
 def row_warps(size: int) -> int:
     """Warps for a row that is one block: a function of the model, so that rows keep their bits."""
     return min(max(next_power_of_2(size) // 512, 1), 16)
@@ -113,7 +143,11 @@ def quantise_rows(x: torch.Tensor, format_: RowFormat) -> QuantisedRows:
     require_rows(x)
     rows, size = x.shape
     out = QuantisedRows.empty(rows, size, format_, x.device)
-    if rows:
+    if rows and size > WHOLE_ROW:
+        _quantise_long_rows[(rows,)](
+            x, out.stored, out.scales, x.stride(0), size, BLOCK=LONG_BLOCK, num_warps=8
+        )
+    elif rows:
         _quantise_rows[(rows,)](
             x,
             out.stored,

@@ -30,10 +30,12 @@ _BY_TYPE = {
     "paged_attention, e4m3 cache": "attention_checks:check_fp8_cache",
     "gemm, skinny_gemm": "matrix_checks:check_products",
     "w4a16": "matrix_checks:check_w4",
+    "fp8 weights": "matrix_checks:check_fp8",
 }
 _EQUAL_BITS = {
     "gemm, skinny_gemm": "kernel_invariance:check_products",
     "w4a16": "kernel_invariance:check_w4",
+    "fp8 weights, rounded rows": "kernel_invariance:check_fp8",
     "paged_attention": "kernel_invariance:check_attention",
 }
 _BENCHMARKS = {
@@ -42,6 +44,7 @@ _BENCHMARKS = {
     "attention, prefill": "kernel_benchmarks:measure_prefill_attention",
     "gemm, skinny_gemm": "kernel_benchmarks:measure_products",
     "w4a16": "kernel_benchmarks:measure_w4",
+    "fp8 weights": "kernel_benchmarks:measure_fp8",
     "rms_norm, silu_mul": "kernel_benchmarks:measure_rows",
     "sampling": "kernel_benchmarks:measure_sampling",
 }

@@ -13,13 +13,15 @@ from functools import partial
 import torch
 
 from kernels.gpu.activation import silu_mul
+from kernels.gpu.fp8_linear import Fp8Linear
 from kernels.gpu.gemm import gemm, prove_row_tiles
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.paged_attention import paged_attention, partial_sums
+from kernels.gpu.quantization import QuantisedRows, RowFormat, quantise_rows
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from kernels.gpu.w4a16 import w4a16
 from tests.gpu_check.device import Device
-from tests.gpu_check.matrix_checks import random_matrix, random_w4
+from tests.gpu_check.matrix_checks import random_fp8, random_matrix, random_w4
 from tests.gpu_check.outcome import Findings
 from tests.gpu_check.timing import copies_beyond_cache, seconds_of
 
@@ -226,6 +228,57 @@ def measure_w4(device: Device) -> Findings:
                 operations=2 * num_rows * num_out * num_in,
             )
     return rows.findings("torch multiplies with the matrix in bfloat16")
+
+
+def measure_fp8(device: Device) -> Findings:
+    """Weights in float8 with rows that are rounded and that are not, against torch._scaled_mm.
+
+    torch gets rows that are rounded already, which is a kernel less. The limit of arithmetic is
+    bfloat16's; float8 has twice that, so that rounded rows may pass it.
+    """
+    rows = _Rows(device)
+    matrices = _MATRICES if not device.is_interpreted else ((64, 128),)
+    multiplies = device.is_interpreted or device.has_e4m3_products
+    tiles = (16,)
+    if multiplies and not device.is_interpreted:
+        tiles = prove_row_tiles(matrices, torch.float8_e4m3fn, device.torch_device)
+    for num_out, num_in in matrices:
+        nbytes = num_out * num_in
+        device.need(3 * len(_copies(device, nbytes)) * nbytes + 10 * nbytes)
+        ours = [
+            random_fp8(num_out, num_in, num_in, device, rounds_rows=multiplies, seed=seed)
+            for seed in _copies(device, nbytes)
+        ]
+        for each in ours if multiplies else ():
+            each.use_row_tiles(tiles)
+        wide = [Fp8Linear(each.codes, each.scales, rounds_rows=False) for each in ours]
+        for num_rows in _ROWS if not device.is_interpreted else (1,):
+            x = _randn(device, num_rows, num_in)
+            shape = f"{num_rows} x [{num_out}, {num_in}]"
+            work = {
+                "num_bytes": nbytes + (num_in + num_out) * num_rows * _DTYPE.itemsize,
+                "operations": 2 * num_rows * num_out * num_in,
+            }
+            if multiplies:
+                codes = quantise_rows(x, RowFormat.FP8)
+                theirs = [partial(_torch_fp8, codes, each) for each in ours]
+                rows.add("fp8, rounded rows", shape, _of(ours, x), theirs, **work)
+            rows.add("fp8, rows in bf16", shape, _of(wide, x), None, **work)
+    return rows.findings(f"row tiles {tiles}")
+
+
+def _of(matrices: Sequence[Fp8Linear], x: torch.Tensor) -> Calls:
+    return [partial(matrix, x) for matrix in matrices]
+
+
+def _torch_fp8(rows: QuantisedRows, matrix: Fp8Linear) -> torch.Tensor:
+    return torch._scaled_mm(
+        rows.codes,
+        matrix.codes.T,
+        scale_a=rows.scales[:, None],
+        scale_b=matrix.scales.T,
+        out_dtype=_DTYPE,
+    )
 
 
 def measure_rows(device: Device) -> Findings:

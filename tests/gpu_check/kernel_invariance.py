@@ -10,8 +10,8 @@ from kernels.gpu.w4a16 import w4a16
 from tests.gpu_check.attention_checks import attend
 from tests.gpu_check.comparing import Comparison
 from tests.gpu_check.device import Device
-from tests.gpu_check.matrix_checks import SHAPES, random_matrix, random_w4
-from tests.gpu_check.outcome import Findings
+from tests.gpu_check.matrix_checks import SHAPES, random_fp8, random_matrix, random_w4
+from tests.gpu_check.outcome import Findings, Skip
 from tests.kernels.paged_batches import paged_batch
 
 _ROWS = (1, 2, 7, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300)
@@ -51,6 +51,28 @@ def check_w4(device: Device, dtype: torch.dtype) -> Findings:
     for rows in row_counts:
         comparison.equal(f"{rows} rows", w4a16(x[:rows], weight, row_tiles=proved), whole[:rows])
     return comparison.findings()
+
+
+def check_fp8(device: Device, dtype: torch.dtype) -> Findings:
+    """Rows that are rounded for products of float8, in the tiles that are proved in float8."""
+    if not device.is_interpreted and not device.has_e4m3_products:
+        raise Skip("needs compute capability 8.9")
+    comparison = Comparison(dtype)
+    shapes = [(70, 128)] if device.is_interpreted else SHAPES[1:5]
+    proved = ROW_TILES[:1]
+    if not device.is_interpreted:
+        proved = prove_row_tiles(shapes, torch.float8_e4m3fn, device.torch_device)
+    row_counts = (1, 17) if device.is_interpreted else _ROWS
+    for num_out, num_in in shapes:
+        matrix = random_fp8(num_out, num_in, num_in, device, rounds_rows=True)
+        matrix.use_row_tiles(proved)
+        x = random_matrix(row_counts[-1], num_in, device, seed=2).mul(num_in**0.5).to(dtype)
+        whole = matrix(x)
+        for rows in row_counts:
+            case = f"{rows} rows of [{num_out}, {num_in}]"
+            comparison.equal(case, matrix(x[:rows]), whole[:rows])
+            comparison.equal(f"the last {case}", matrix(x[-rows:]), whole[-rows:])
+    return comparison.findings(f"row tiles {proved} of {ROW_TILES} are equal to each other")
 
 
 def check_attention(device: Device, dtype: torch.dtype) -> Findings:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from kernels.gpu.fp8_linear import Fp8Linear
 from kernels.gpu.gemm import gemm
+from kernels.gpu.quantization import RowFormat, quantise_rows
 from kernels.gpu.w4_layout import dequantise_w4, pack_w4
 from kernels.gpu.w4a16 import W4Weight, w4a16
 from tests.gpu_check.comparing import Comparison
@@ -68,6 +70,42 @@ def check_coded_products(device: Device, code: torch.dtype) -> Findings:
                 out_dtype=torch.float32,
             )  # fmt: skip
             comparison.near(f"[{rows}, {num_in}] x [{num_out}, {num_in}]", result, expected[:rows])
+    return comparison.findings()
+
+
+def random_fp8(
+    num_out: int, num_in: int, group: int, device: Device, *, rounds_rows: bool, seed: int = 0
+) -> Fp8Linear:
+    """A matrix of e4m3 codes with a scale for so many columns."""
+    parts = random_matrix(num_out, num_in, device, seed).unflatten(1, (-1, group))
+    scales = parts.abs().amax(2) / 448
+    codes = (parts / scales[..., None]).flatten(1).to(torch.float8_e4m3fn)
+    return Fp8Linear(codes, scales, rounds_rows=rounds_rows)
+
+
+def check_fp8(device: Device, dtype: torch.dtype) -> Findings:
+    """Weights in float8 against the same written out, with rows that are rounded and that are not.
+
+    Rounded rows are taken as our kernel rounds them, which another check compares.
+    """
+    shapes = [(70, 128)] if device.is_interpreted else SHAPES[2:5]
+    row_counts = (3,) if device.is_interpreted else ROWS
+    # Hopper adds products of float8 with 14 bits or so.
+    comparison = Comparison(torch.float16 if dtype is torch.float32 else dtype)
+    for num_out, num_in in shapes:
+        x = random_matrix(max(row_counts), num_in, device, seed=2).mul(num_in**0.5).to(dtype)
+        for group in (num_in, 64, 128):
+            rounds = group == num_in and (device.is_interpreted or device.has_e4m3_products)
+            for rounds_rows in {False, rounds}:
+                matrix = random_fp8(num_out, num_in, group, device, rounds_rows=rounds_rows)
+                codes = matrix.codes.double().unflatten(1, (-1, group))
+                meant = (codes * matrix.scales[..., None].double()).flatten(1)
+                rows = quantise_rows(x, RowFormat.FP8).dequantise() if rounds_rows else x
+                expected = rows.double() @ meant.T
+                kind = "rounded rows" if rounds_rows else "rows"
+                for count in row_counts:
+                    case = f"{count} {kind} x [{num_out}, {num_in}], groups of {group}"
+                    comparison.near(case, matrix(x[:count]), expected[:count])
     return comparison.findings()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from compile_checks import SM80, SM90, SM100, TARGETS, Compiled, Target, assert_fits, compile_for
 
-from kernels.gpu import gemm, skinny_gemm, w4a16
+from kernels.gpu import gemm, quantization, skinny_gemm, w4a16
 from kernels.gpu.matrix_plan import ROW_TILES, SKINNY_ROWS, matrix_plan, tile_launch
 from kernels.gpu.triton_types import tl
 
@@ -98,6 +98,27 @@ def test_codes_are_multiplied_as_they_are(target: Target, array: str, rows: int)
 
     assert_fits(compiled, target)
     assert compiled.tensor_core_instructions == {target.tensor_core_instruction}
+
+
+@pytest.mark.parametrize("size", [16_384, 53_248])
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_longest_rows_are_rounded_within_registers(target: Target, size: int):
+    is_long = size > quantization.WHOLE_ROW
+    compiled = compile_for(
+        quantization._quantise_long_rows if is_long else quantization._quantise_rows,
+        {
+            "x_ptr": "*bf16",
+            "codes_ptr": "*u8",
+            "scales_ptr": "*fp32",
+            "x_stride": "i32:16",
+            "size": "i32:16",
+        },
+        {"BLOCK": quantization.LONG_BLOCK} if is_long else {"SIZE_BLOCK": size},
+        target,
+        num_warps=8 if is_long else quantization.row_warps(size),
+    )
+
+    assert_fits(compiled, target)
 
 
 @pytest.mark.parametrize("rows", [16, 64, 128])

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from engine_svc.loader.open_model import open_model
 from engine_svc.loader.quantized.config import read_quantization
+from engine_svc.loader.quantized.fp8 import Fp8Linear
 from engine_svc.loader.quantized.linear import Part
 from engine_svc.loader.quantized.packed_words import GptqLinear
 from engine_svc.loader.quantized.signed_bytes import IntLinear, PackedLinear
@@ -380,3 +381,34 @@ def test_codes_without_a_configuration_are_refused(copied):
         ModelError, match=r"is quantised, but config\.json has no quantization_conf"
     ):
         open_model(path)
+
+
+@pytest.mark.parametrize(
+    ("layout", "scheme"),
+    [
+        (Fp8Linear((0, 0)), "F8_E4M3"),
+        (Fp8Linear((1, 0)), "F8_E4M3"),
+        (Fp8Linear((1, 0), weights_only=True), "F8_E4M3 weights"),
+        (Fp8Linear((128, 128)), "F8_E4M3 weights"),
+        (Fp8Linear((1, 64)), "F8_E4M3 weights"),
+        (Fp8Linear((128, 512)), "F8_E4M3"),  # of which a matrix of 256 columns has one in a row
+        (Fp8Linear((128, 96)), "F8_E4M3 with scattered scales"),
+        (Fp8Linear((1, 32)), "F8_E4M3 with scattered scales"),
+    ],
+    ids=str,
+)
+def test_a_scheme_says_which_columns_share_a_scale_of_fp8(layout, scheme):
+    assert layout.scheme((300, 256)) == scheme
+
+
+@pytest.mark.parametrize(
+    ("activations", "scheme"),
+    [(None, "F8_E4M3 weights"), ({"num_bits": 8, "type": "float", "dynamic": True}, "F8_E4M3")],
+)
+def test_fp8_whose_activations_stay_wide_is_told_apart(activations, scheme, copied):
+    path = copied("compressed fp8")
+    config = orjson.loads((path / "config.json").read_bytes())
+    (group,) = config["quantization_config"]["config_groups"].values()
+    edit_config(path, config_groups={"group_0": group | {"input_activations": activations}})
+
+    assert open_model(path).source.scheme("layers.0.q") == scheme

@@ -162,6 +162,20 @@ def test_a_gpu_is_a_size_and_the_plan_says_so(qwen: Path) -> None:
     assert found.kv.bytes_per_token == 28 * KIB
 
 
+@pytest.mark.parametrize(("block", "share"), [(None, 0.5), ([128, 128], 0.5), ([128, 96], 1.0)])
+def test_a_gpu_holds_layers_in_fp8_as_they_are_where_it_can(
+    qwen: Path, block: list[int] | None, share: float
+) -> None:
+    dense = plan(qwen, "--gpu=h100").weight_bytes
+    how = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": block}
+    qwen.write_text(json.dumps(QWEN25_15B | {"quantization_config": how}))
+
+    found = plan(qwen, "--gpu=h100").weight_bytes
+
+    layers = dense - 2 * 151_936 * 1536  # and the embedding, which is the head
+    assert dense - found == pytest.approx((1 - share) * layers, rel=0.07, abs=1e6)
+
+
 def test_a_gpu_that_is_too_small_is_told_with_a_larger_one_and_ranks(tmp_path: Path) -> None:
     sizes = {"num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28_672}
     heads = {"num_attention_heads": 64, "num_key_value_heads": 8, "tie_word_embeddings": False}

@@ -13,11 +13,15 @@ from tests.support.tiny_models import make_tiny
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    root = tmp_path_factory.mktemp("models")
-    make_tiny("llama", root / "dense", num_hidden_layers=1)
-    quantize_checkpoint(root / "dense", root / "awq", written.awq(ignored=("o_proj",)))
-    return open_model(root / "awq")
+def dense(tmp_path_factory):
+    return make_tiny("llama", tmp_path_factory.mktemp("dense") / "model", num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def opened(dense, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "awq"
+    quantize_checkpoint(dense, path, written.awq(ignored=("o_proj",)))
+    return open_model(path)
 
 
 @pytest.mark.parametrize(
@@ -40,3 +44,41 @@ def test_matrices_are_counted_by_how_they_are_held(weights, backend, told, opene
     notice = kept_notice(opened, Precision("bfloat16", weights, "auto"), backend)
 
     assert notice == f"matrices quantised by awq are held so: {told}"
+
+
+@pytest.mark.parametrize(
+    ("layout", "weights", "multiplies_fp8", "told"),
+    [
+        (
+            written.fp8(),
+            "auto",
+            True,
+            "7 in fp8, codes as they are, for activations in fp8; 2 dense",
+        ),
+        (
+            written.compressed_fp8(),
+            "auto",
+            False,
+            "7 in fp8, codes as they are, for activations in bfloat16; 2 dense",
+        ),
+        (written.fp8(), "none", True, "7 decoded to bfloat16; 2 dense"),
+        # The 96 columns of one are no whole blocks.
+        (
+            written.fp8((32, 64)),
+            "auto",
+            True,
+            "6 in fp8, codes as they are, for activations in fp8; 2 dense; 1 decoded to bfloat16",
+        ),
+    ],
+)
+def test_a_gpu_s_matrices_in_fp8_say_what_they_meet(
+    layout, weights, multiplies_fp8, told, dense, tmp_path
+):
+    quantize_checkpoint(dense, tmp_path / "fp8", layout)
+    precision = Precision("bfloat16", weights, "auto")
+
+    notice = kept_notice(
+        open_model(tmp_path / "fp8"), precision, "cuda", multiplies_fp8=multiplies_fp8
+    )
+
+    assert notice.partition(" are held so: ")[2] == told
