@@ -42,10 +42,11 @@ from engine_svc.scheduling.scheduler import Scheduler
 from engine_svc.scheduling.scheduler_config import SchedulerConfig
 from engine_svc.service.submission import MAX_CHOICES, RequestLimits
 from engine_svc.worker.executor import LocalExecutor, WorkerLostError
+from engine_svc.worker.executor_ahead import AheadExecutor
 from engine_svc.worker.model_runner import ModelRunner
 from engine_svc.worker.sampler import pick_inputs
 from engine_svc.worker.tensor_parallel import TensorParallelExecutor
-from kernels.backend import StepInputs
+from kernels.backend import AsyncDecoder, StepInputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,6 +172,8 @@ def _load(
         weights_version=opened.weights_version,
     )
     executor: Executor = LocalExecutor(runner)
+    if isinstance(decoder, AsyncDecoder):
+        executor = AheadExecutor(runner, decoder)
     watch: Watch = _watch_nothing
     if team is not None:
         executor = ranks = TensorParallelExecutor(runner, team.ranks, team.processes)

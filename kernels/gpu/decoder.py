@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from kernels.backend import StepResult
+from kernels.backend import AsyncDecoder
 from kernels.gpu.activation import gated_activation
+from kernels.gpu.begun_step import BegunGpuStep
 from kernels.gpu.fp8_linear import Fp8Linear
 from kernels.gpu.graphs import DecodeGraphs
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, W4Linear, prove_linears
 from kernels.gpu.paged_attention import paged_attention, partial_sums
+from kernels.gpu.picked_tokens import take_picked
 from kernels.gpu.qk_norm_rope_cache_write import qk_norm_rope_cache_write
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
-from kernels.gpu.sampling import DevicePicks, pick_tokens
+from kernels.gpu.sampling import pick_tokens
 from kernels.gpu.step_buffers import StepBuffers
 from kernels.reference.activation import softcap_
 from kernels.reference.embedding import embedding
@@ -37,7 +39,7 @@ from kernels.reference.rope import RopeTable, rope_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernels.backend import Float32s, Int32s, PickInputs, StepInputs
+    from kernels.backend import Float32s, Int32s, StepInputs, StepResult
     from kernels.collectives import Collectives
     from kernels.gpu.step_buffers import DeviceBatch
     from kernels.reference.weights import DecoderWeights, LayerWeights
@@ -49,7 +51,7 @@ LOGIT_ROWS = 256
 SHARING_REQUESTS = 16
 
 
-class GpuDecoder:
+class GpuDecoder(AsyncDecoder):
     """A loaded decoder on one device. Implements `kernels.backend.Decoder`."""
 
     def __init__(
@@ -123,9 +125,17 @@ class GpuDecoder:
         self._graphs = DecodeGraphs(self._device, self._max_num_seqs, self._layers)
         self._graphs.capture(self._buffers, self._max_seq_len)
 
-    @torch.inference_mode()
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step."""
+        return self.begin(inputs).result()
+
+    @torch.inference_mode()
+    def begin(self, inputs: StepInputs) -> BegunGpuStep:
+        """Starts one step.
+
+        Logits are computed when they are asked for: a step that has any is the last until then, and
+        its hidden rows stay where they are.
+        """
         num_tokens, num_requests = len(inputs.token_ids), len(inputs.seq_lens)
         only_decodes = num_tokens == num_requests
         size = self._graphs.size_for(num_requests) if only_decodes else None
@@ -133,17 +143,20 @@ class GpuDecoder:
             batch = self._buffers.upload(inputs, num_tokens, num_requests)
             hidden = self._layers(batch)
         else:
-            self._buffers.upload(inputs, size, size)
+            batch = self._buffers.upload(inputs, size, size)
             hidden = self._graphs.replay(size)
-        return StepResult(
-            self._pick(hidden, inputs.picks),
-            self._logits_of(hidden, inputs.logits_rows),
-            hidden=None if inputs.hidden_rows is None else self._fetch(hidden, inputs.hidden_rows),
+        wanted, logits_rows = inputs.hidden_rows, inputs.logits_rows.copy()
+        return BegunGpuStep(
+            self._pick(hidden, batch),
+            None if wanted is None else hidden[self._to_device(wanted)].float(),
+            lambda: self._logits_of(hidden, logits_rows),
         )
 
     def _layers(self, batch: DeviceBatch) -> torch.Tensor:
         """Normed hidden rows [num_rows, hidden], as the head takes them."""
         spec, weights, inner = self._spec, self._weights, self._spec.intermediate_size
+        if batch.sources is not None:
+            take_picked(batch.token_ids, batch.sources, batch.picked)
         x = self._embed(batch.token_ids)
         h = rms_norm(x, weights.layers[0].attn_norm, spec.norm_eps)
         norms = [layer.attn_norm for layer in weights.layers[1:]] + [weights.final_norm]
@@ -210,16 +223,14 @@ class GpuDecoder:
         )
         return self._collectives.sum(held.o(attended.flatten(1)))
 
-    def _pick(self, hidden: torch.Tensor, picks: PickInputs) -> Int32s:
-        """Tokens of the rows that one is picked from; none on ranks that only give their part."""
-        if not len(picks.rows):
-            return np.empty(0, np.int32)
-        logits = self._head(hidden[self._to_device(picks.rows)])
-        if logits is None:
-            return np.empty(0, np.int32)
-        picked: Int32s = pick_tokens(logits, DevicePicks.of(picks, self._device)).cpu().numpy()
-        return picked
+    def _pick(self, hidden: torch.Tensor, batch: DeviceBatch) -> torch.Tensor | None:
+        """Tokens of the rows that one is picked from; None if there are no such rows, and on ranks
+        that only give their part."""
+        count = len(batch.pick_rows)
+        logits = self._head(hidden[batch.pick_rows]) if count else None
+        return None if logits is None else pick_tokens(logits, batch.picks, batch.picked[:count])
 
+    @torch.inference_mode()
     def _logits_of(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:
         """Float32 logits [len(rows), vocab_size] on the host; of no rows on ranks other than 0."""
         num_rows = len(rows) if self._collectives.rank == 0 else 0
@@ -241,10 +252,6 @@ class GpuDecoder:
         if self._spec.logit_softcap is not None:
             softcap_(logits, self._spec.logit_softcap)
         return self._collectives.gather(logits, [len(ids) for ids in self._vocabulary])
-
-    def _fetch(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:
-        fetched: Float32s = hidden[self._to_device(rows)].float().cpu().numpy()
-        return fetched
 
     def _to_device(self, values: Int32s) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device, non_blocking=True)

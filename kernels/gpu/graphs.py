@@ -90,6 +90,7 @@ def _idle_step(num_requests: int) -> StepInputs:
         block_tables=zeros[:, None],
         picks=_no_picks(),
         logits_rows=zeros[:0],
+        picked=zeros - 1,  # so that a replay can have tokens of the step before
     )
 
 

@@ -34,7 +34,7 @@ from kernels.gpu.sampling_row import (
 from kernels.gpu.triton_types import kernel, next_power_of_2, tl
 
 if TYPE_CHECKING:
-    from kernels.backend import PickInputs
+    from kernels.backend import Float64s, Int32s, PickInputs
 
 _WARPS = 4
 
@@ -50,10 +50,8 @@ class DevicePicks:
 
     @classmethod
     def of(cls, picks: PickInputs, device: torch.device) -> DevicePicks:
-        """Copies what the host has to a device, without waiting for it."""
-        mask_of = np.full_like(picks.top_k, -1) if picks.mask_of is None else picks.mask_of
-        floats = np.stack((picks.temperature, picks.top_p, picks.min_p, picks.draw))
-        ints = np.stack((picks.top_k, mask_of))
+        """Copies what the host has to a device."""
+        floats, ints = np.stack(picked_floats(picks)), np.stack(picked_ints(picks))
         masks = None
         if picks.masks is not None and picks.mask_of is not None:
             words = torch.from_numpy(picks.masks.view(np.int32))
@@ -64,6 +62,16 @@ class DevicePicks:
             masks,
             not picks.temperature.any(),
         )
+
+
+def picked_floats(picks: PickInputs) -> tuple[Float64s, ...]:
+    """Rows of `DevicePicks.floats`."""
+    return picks.temperature, picks.top_p, picks.min_p, picks.draw
+
+
+def picked_ints(picks: PickInputs) -> tuple[Int32s, ...]:
+    """Rows of `DevicePicks.ints`."""
+    return picks.top_k, np.full_like(picks.top_k, -1) if picks.mask_of is None else picks.mask_of
 
 
 @kernel(batch_dependent=("num_rows",))
@@ -217,15 +225,18 @@ def _pick(
     tl.store(tokens_ptr + row, token)
 
 
-def pick_tokens(logits: torch.Tensor, picks: DevicePicks) -> torch.Tensor:
+def pick_tokens(
+    logits: torch.Tensor, picks: DevicePicks, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """A token for each row of logits [num_picks, vocab_size]: int32 [num_picks], on the device.
 
-    NOT_FINITE stands where the reference has it. Logits are of any floating type, and taken as
-    float32. Raises ValueError for logits whose columns are not adjacent.
+    They are written to `out`, if that is given. NOT_FINITE stands where the reference has it.
+    Logits are of any floating type, and taken as float32. Raises ValueError for logits whose
+    columns are not adjacent.
     """
     num_rows, vocab_size = logits.shape
     device = logits.device
-    tokens = torch.empty(num_rows, dtype=torch.int32, device=device)
+    tokens = torch.empty(num_rows, dtype=torch.int32, device=device) if out is None else out
     if num_rows == 0:
         return tokens
     if logits.stride(1) != 1:

@@ -1,4 +1,8 @@
-"""One step's batch on the device, always at the same addresses, as captured graphs want it."""
+"""One step's batch on the device, always at the same addresses, as captured graphs want it.
+
+Steps one ahead need no second set of them: on the device copies come after the step before, and on
+the host they are waited for before they are overwritten.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from kernels.gpu.sampling import DevicePicks, picked_floats, picked_ints
+
 if TYPE_CHECKING:
-    from kernels.backend import Int32s, StepInputs
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from kernels.backend import Int32s, PickInputs, StepInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,10 @@ class DeviceBatch:
     block_tables: torch.Tensor  # [num_requests, max_blocks]
     max_query_len: int
     max_seq_len: int
+    sources: torch.Tensor | None  # [num_rows], see `StepInputs.picked`; None where all are known
+    picked: torch.Tensor  # room for the tokens of the largest step's picks, and the last step's now
+    pick_rows: torch.Tensor  # [num_picks]
+    picks: DevicePicks
 
 
 class StepBuffers:
@@ -36,10 +50,13 @@ class StepBuffers:
         self, device: torch.device, *, max_tokens: int, max_requests: int, max_blocks: int
     ) -> None:
         self._device = device
-        self._rows = self._pair(3, max_tokens)
+        self._rows = self._pair(4, max_tokens)
         self._loc = self._pair(max_requests + 1)
         self._lens = self._pair(max_requests)
         self._tables = self._pair(max_requests, max_blocks)
+        self._pick_ints = self._pair(3 * max_tokens)
+        self._pick_floats = self._pair(4 * max_tokens, dtype=torch.float64)
+        self._picked = torch.zeros(max_tokens, dtype=torch.int32, device=device)
         # Marks the end of a step's copies; until then the host's side may not be written again.
         self._copied: torch.cuda.Event | None = None
         if device.type == "cuda":
@@ -48,17 +65,20 @@ class StepBuffers:
     def upload(self, inputs: StepInputs, num_rows: int, num_requests: int) -> DeviceBatch:
         """Copies a step, padded to so many rows and requests.
 
-        Waits for the last step's copies and no more: a step that gives the host nothing, as all do
-        on ranks other than 0, returns before its copies are made.
+        Waits for the last step's copies and no more, which are made when the step before that one
+        is computed.
         """
         if self._copied is not None:
             self._copied.synchronize()
         num_tokens, own = len(inputs.token_ids), len(inputs.seq_lens)
         host, rows = self._rows
         rows_view = host.numpy()[:, :num_rows]
-        rows_view[:, num_tokens:] = ((0,), (0,), (-1,))
+        rows_view[:, num_tokens:] = ((0,), (0,), (-1,), (-1,))
+        sources = -1 if inputs.picked is None else inputs.picked
         for row, values in zip(
-            rows_view, (inputs.token_ids, inputs.positions, inputs.slot_mapping), strict=True
+            rows_view,
+            (inputs.token_ids, inputs.positions, inputs.slot_mapping, sources),
+            strict=True,
         ):
             row[:num_tokens] = values
         rows[:, :num_rows].copy_(host[:, :num_rows], non_blocking=True)
@@ -68,6 +88,7 @@ class StepBuffers:
         width = inputs.block_tables.shape[1]
         host_tables.numpy()[:own, :width] = inputs.block_tables
         tables[:own, :width].copy_(host_tables[:own, :width], non_blocking=True)
+        pick_rows, picks = self._upload_picks(inputs.picks)
         if self._copied is not None:
             self._copied.record()
         return DeviceBatch(
@@ -79,7 +100,38 @@ class StepBuffers:
             block_tables=tables[:num_requests],
             max_query_len=int(np.diff(inputs.query_start_loc).max()),
             max_seq_len=int(inputs.seq_lens.max()),
+            sources=None if inputs.picked is None else rows[3, :num_rows],
+            picked=self._picked,
+            pick_rows=pick_rows,
+            picks=picks,
         )
+
+    def _upload_picks(self, picks: PickInputs) -> tuple[torch.Tensor, DevicePicks]:
+        """The rows that tokens are picked from, and how."""
+        count = len(picks.rows)
+        floats = self._copy(self._pick_floats, 4, count, picked_floats(picks))
+        ints = self._copy(self._pick_ints, 3, count, (*picked_ints(picks), picks.rows))
+        masks = None
+        if picks.masks is not None:
+            words = torch.from_numpy(picks.masks.view(np.int32))
+            if self._device.type == "cuda":
+                words = words.pin_memory()  # which is kept until it was copied
+            masks = words.to(self._device, non_blocking=True)
+        greedy = not picks.temperature.any()
+        return ints[2], DevicePicks(floats, ints[:2], masks, greedy)
+
+    def _copy(
+        self,
+        pair: tuple[torch.Tensor, torch.Tensor],
+        num_rows: int,
+        width: int,
+        rows: Sequence[npt.NDArray[np.generic]],
+    ) -> torch.Tensor:
+        """Rows of one width, one after another in the buffer's memory: [num_rows, width]."""
+        host, device = (each[: num_rows * width] for each in pair)
+        for row, values in zip(host.numpy().reshape(num_rows, width), rows, strict=True):
+            row[:] = values
+        return device.copy_(host, non_blocking=True).view(num_rows, width)
 
     def _fill(
         self, pair: tuple[torch.Tensor, torch.Tensor], values: Int32s, size: int, padding: int
@@ -89,10 +141,12 @@ class StepBuffers:
         host.numpy()[len(values) : size] = padding
         return device[:size].copy_(host[:size], non_blocking=True)
 
-    def _pair(self, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pair(
+        self, *shape: int, dtype: torch.dtype = torch.int32
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same array on the host and on the device."""
         pinned = self._device.type == "cuda"
         return (
-            torch.zeros(shape, dtype=torch.int32, pin_memory=pinned),
-            torch.zeros(shape, dtype=torch.int32, device=self._device),
+            torch.zeros(shape, dtype=dtype, pin_memory=pinned),
+            torch.zeros(shape, dtype=dtype, device=self._device),
         )

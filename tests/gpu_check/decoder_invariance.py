@@ -1,15 +1,21 @@
-"""A request has the same bits alone, in a batch, in chunks, and by a captured graph."""
+"""A request has the same bits alone, in a batch, in chunks, by a captured graph, and one step ahead
+of the host."""
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import torch
 
+from kernels.backend import AsyncDecoder, BegunStep, Decoder
 from tests.gpu_check.comparing import Comparison
 from tests.gpu_check.decoder_checks import gpu_decoder
 from tests.gpu_check.device import Device
 from tests.gpu_check.models import small_families
 from tests.gpu_check.outcome import Findings
 from tests.kernels.decoder_steps import DictSource, Run, random_weights
+from tests.support.picks import picks_of
 
 
 def check_decoder(device: Device, dtype: torch.dtype, family: str) -> Findings:
@@ -43,4 +49,29 @@ def check_decoder(device: Device, dtype: torch.dtype, family: str) -> Findings:
     comparison.equal("decoded beside a prompt, without a graph", result, rows[2])
     result = together.step(("new", [4]), ("other 2", [8]), ("a", decodes[2:]))["a"]
     comparison.equal("decoded with 2 others, by a padded graph", result, rows[3])
+    steps = 2 if device.is_interpreted else 24
+    single, ahead = (_answers(decoder, spec.vocab_size, steps, ahead=each) for each in (0, 1))
+    comparison.equal("tokens one step ahead of the host", ahead, single)
     return comparison.findings()
+
+
+def _answers(decoder: Decoder, vocab_size: int, steps: int, *, ahead: int) -> torch.Tensor:
+    """Tokens [steps, 3] that are drawn one after another, with so many steps ahead of the host."""
+    assert isinstance(decoder, AsyncDecoder)
+    run, names, count = Run(decoder), ("a", "b", "c"), np.arange(3, dtype=np.int32)
+    chunks = [(name, [5, vocab_size // 2, 3][: i + 1]) for i, name in enumerate(names)]
+    begun: list[BegunStep] = []
+    answers: list[torch.Tensor] = []
+    for step in range(steps):
+        ends = np.cumsum([len(tokens) for _, tokens in chunks]) - 1
+        picks = picks_of(ends.tolist(), temperature=1.0, draw=step / steps)
+        inputs = run.inputs(*chunks, logits_rows=(), picks=picks)
+        if ahead and step:
+            inputs = dataclasses.replace(inputs, picked=count)
+        begun.append(decoder.begin(inputs))
+        if len(begun) > ahead:
+            answers.append(torch.from_numpy(begun.pop(0).result().token_ids.copy()))
+        known = [0, 0, 0] if ahead else answers[-1].tolist()
+        chunks = [(name, [token]) for name, token in zip(names, known, strict=True)]
+    answers += [torch.from_numpy(last.result().token_ids) for last in begun]
+    return torch.stack(answers)
