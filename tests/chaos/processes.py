@@ -19,10 +19,13 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine_svc.loader.open_model import open_model
 from tests.chaos.tcp_proxy import TcpProxy
+from tests.support.peft_files import peft_config, peft_tensors, write_peft
 from tests.support.server import free_port
 
 MODEL = "tiny"
+ADAPTERS = ("tiny-a", "tiny-b")  # of the model, which every engine has
 START_SECONDS = 90.0  # of a process on a crowded machine
 GRACE_SECONDS = 30.0  # that a drain may take
 _POLL_SECONDS = 0.05
@@ -247,11 +250,20 @@ class Cluster:
                 await asyncio.sleep(_POLL_SECONDS)
 
 
+def _write_adapters(model: Path, scratch: Path) -> list[str]:
+    """Writes ADAPTERS, which change most answers; the engines' flags for them."""
+    spec = open_model(model).spec
+    for seed, name in enumerate(ADAPTERS):
+        write_peft(scratch / name, peft_tensors(spec, seed=seed, std=0.2), peft_config())
+    return [f"--lora-modules={name}={scratch / name}" for name in ADAPTERS]
+
+
 @asynccontextmanager
 async def running_cluster(
     model: Path, scratch: Path, *, num_engines: int, num_routers: int = 1, args: Sequence[str] = ()
 ) -> AsyncIterator[Cluster]:
     """A cluster that is ready, until the block ends."""
+    args = [*args, "--enable-lora", *_write_adapters(model, scratch)]
     cluster = Cluster(model, scratch, num_engines=num_engines, num_routers=num_routers, args=args)
     try:
         await cluster.start()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.chaos.processes import MODEL
+from tests.chaos.processes import ADAPTERS, MODEL
 from tests.support.public_api import CHAT, COMPLETIONS
 
 _WORDS = ("the", "world", "and", "a", "hello", "user", "in", "system", "er", "of", "é", "7", "🙂")
@@ -53,7 +53,8 @@ def catalogue(seed: int, size: int) -> list[Wanted]:
         if rng.random() < 0.6:
             sampling = {"temperature": rng.choice((0.7, 1.0)), "seed": rng.randrange(1 << 31)}
             sampling |= rng.choice(({}, {"top_p": 0.9}, {"top_k": 20}))
-        body = {"model": MODEL, "return_token_ids": True, **sampling, **one.body}
+        model = rng.choice((MODEL, MODEL, *ADAPTERS))
+        body = {"model": model, "return_token_ids": True, **sampling, **one.body}
         wanted.append(replace(one, name=f"{kind}-{number}", kind=kind, body=body))
     return wanted
 
