@@ -132,7 +132,7 @@ class Adapters:
             if name not in self._by_name:
                 self._check_room()
             try:
-                loaded = await asyncio.to_thread(_load_within, root, setup, name, source)
+                loaded, packed = await asyncio.to_thread(_load_within, root, setup, name, source)
             except ModelError as error:
                 raise errors.invalid("source", str(error)) from error
             present = self._by_name.get(name)
@@ -148,7 +148,7 @@ class Adapters:
             self._check_room()
             slot = self._free_slots.pop(0)
             try:
-                await self._set(slot, loaded.packed)
+                await self._set(slot, packed)
             except errors.RequestError:
                 self._free_slots.insert(0, slot)
                 raise
@@ -216,7 +216,9 @@ class Adapters:
         return task
 
 
-def _load_within(root: Path, setup: AdapterSetup, name: str, source: str) -> LoadedAdapter:
+def _load_within(
+    root: Path, setup: AdapterSetup, name: str, source: str
+) -> tuple[LoadedAdapter, PackedAdapter]:
     """Loads an adapter from a directory within `root`, of which no part is a link out of it.
 
     Raises ModelError. What is outside is as good as not there.

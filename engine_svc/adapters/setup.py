@@ -25,13 +25,12 @@ _SHOWN_DIGITS = 12  # of a version
 
 @dataclass(frozen=True, slots=True)
 class LoadedAdapter:
-    """An adapter, packed."""
+    """An adapter that a slot has; what is packed of it is the decoder's alone."""
 
     name: str
     version: str
     rank: int
     source: str
-    packed: PackedAdapter
     notices: tuple[str, ...] = ()
 
     @property
@@ -65,7 +64,7 @@ class AdapterSetup:
             lines += [f"note: adapter {adapter.name}: {notice}" for notice in adapter.notices]
         return lines
 
-    def load(self, name: str, directory: Path) -> LoadedAdapter:
+    def load(self, name: str, directory: Path) -> tuple[LoadedAdapter, PackedAdapter]:
         """Reads and packs an adapter. Raises ModelError."""
         try:
             read = read_adapter(directory, self.base, self.max_rank)
@@ -74,7 +73,8 @@ class AdapterSetup:
             raise ModelError(str(error)) from error
         except OSError as error:
             raise ModelError(f"it cannot be read: {error.strerror}") from error
-        return LoadedAdapter(name, read.version, read.rank, str(directory), packed, read.notices)
+        loaded = LoadedAdapter(name, read.version, read.rank, str(directory), read.notices)
+        return loaded, packed
 
 
 def max_rank_of(config: AdapterConfig) -> int:
@@ -98,9 +98,9 @@ def load_modules(
     for slot, module in enumerate(config.modules):
         try:
             check_name(module.name, setup.served_names)
-            adapter = setup.load(module.name, module.path.absolute())
+            adapter, packed = setup.load(module.name, module.path.absolute())
         except (ModelError, ValueError) as error:
             raise ModelError(f"--lora-modules {module.name}={module.path}: {error}") from error
-        decoder.set_adapter(slot, adapter.packed)
+        decoder.set_adapter(slot, packed)
         loaded.append(adapter)
     return tuple(loaded)
