@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels.backend import Precision, StoredTensor
-from kernels.coded import INT4, UINT4
+from kernels.coded import FP8, INT4, UINT4
 from kernels.reference.backend import ReferenceBackend
 from kernels.sharding import Shard, ShardedWeights, parts
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
@@ -130,8 +130,9 @@ def test_rows_of_blocks_stay_as_they_are_and_columns_are_decoded() -> None:
     assert np.array_equal(down.to_float32(), whole.load("layers.0.down").to_float32()[:, 53:])
 
 
-@pytest.mark.parametrize("scheme", [INT4, UINT4])
-@pytest.mark.parametrize("group", [32, 96])
+@pytest.mark.parametrize(
+    ("scheme", "group"), [(INT4, 32), (INT4, 96), (UINT4, 32), (UINT4, 96), (FP8, 96)]
+)
 def test_codes_stay_codes_in_rows_and_in_columns_of_whole_units(scheme: str, group: int) -> None:
     source = DictSource(random_weights(UNEVEN))
     q, o = coded((96, 96), scheme, group), coded((96, 96), scheme, group, seed=1)
