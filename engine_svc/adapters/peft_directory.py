@@ -159,8 +159,16 @@ def _check_finite(values: Float32s, what: str) -> None:
 
 
 def _other_base(named: str, base: BaseModel) -> tuple[str, ...]:
-    """A notice where the adapter names a model that the served one does not look like."""
-    last = named.rstrip("/").rpartition("/")[2].lower()
-    if not last or any(last == name.rstrip("/").rpartition("/")[2].lower() for name in base.names):
+    """A notice where the adapter names a model that the served one does not look like.
+
+    Names are compared by their beginnings: "SmolLM2-135M-Instruct" may be served as "smollm2".
+    """
+    wanted = _last_part(named)
+    names = [_last_part(name) for name in base.names]
+    if not wanted or any(name.startswith(wanted) or wanted.startswith(name) for name in names):
         return ()
     return (f"it was made for {named[:200]}, by its own words",)
+
+
+def _last_part(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2].lower()

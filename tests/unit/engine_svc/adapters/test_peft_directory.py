@@ -126,10 +126,16 @@ def test_the_version_names_configuration_and_weights(tmp_path):
     assert len({first, weights, config}) == 3
 
 
-def test_another_base_model_s_name_is_only_worth_a_notice(tmp_path):
-    config = peft_config(base_model_name_or_path="someone/other")
+@pytest.mark.parametrize(
+    ("named", "is_other"),
+    [("someone/other", True), ("someone/Tiny-1B-Instruct", False), ("/models/tiny/", False)],
+)
+def test_another_base_model_s_name_is_only_worth_a_notice(named, is_other, tmp_path):
+    config = peft_config(base_model_name_or_path=named)
 
-    assert "someone/other" in read(write_peft(tmp_path, peft_tensors(SPEC), config)).notices[0]
+    notices = read(write_peft(tmp_path, peft_tensors(SPEC), config)).notices
+
+    assert [named in notice for notice in notices] == [True] * is_other
 
 
 @pytest.mark.parametrize(
