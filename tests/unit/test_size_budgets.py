@@ -47,7 +47,7 @@ PACKAGE_BUDGETS = {
     "router_svc/parsing": 2100,  # five formats of calls, each read back and enforced by a grammar
     "kernels/reference": 1800,  # with the definition of sampling, and the encoders
     "kernels/gpu": 4200,  # kernels with their launchers for codes of 4 and 8 bits, the decoder
-    "kernels/cpu": 1850,  # weights: layout, packing and cache; a declaration for each C structure
+    "kernels/cpu": 1950,  # weights: layout, packing and cache; a declaration for each C structure
 }
 
 
