@@ -111,7 +111,7 @@ class GpuBackend:
         its shape or a value is wrong.
         """
         dtype, kv_dtype = _checked(precision)
-        vocabulary = self._shard(spec).vocabulary
+        shard = self._shard(spec)
         spec, source = self._own(spec, source)
         make_coded = partial(coded_linear, device=self._device, dtype=dtype)
         weights = load_weights(
@@ -124,14 +124,13 @@ class GpuBackend:
             make_coded=make_coded if _keeps(precision) else None,
         )
         return GpuDecoder(
-            spec,
+            shard,
             dtype,
             weights,
             self._device,
             max_num_batched_tokens=self._max_num_batched_tokens,
             max_num_seqs=self._max_num_seqs,
             kv_dtype=kv_dtype,
-            vocabulary=vocabulary,
             collectives=self._collectives,
         )
 

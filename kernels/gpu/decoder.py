@@ -10,6 +10,7 @@ launch kernel by kernel. The bits are the same: no kernel's result for a row dep
 Of several ranks each has some of the heads, neurons and tokens (`kernels.sharding`). All have all
 rows of x: what o, down and the embedding give is summed over the ranks, in graphs too, and rank 0
 gathers logits and picks. Each makes the calls of all others in their order, step by step.
+Of an adapter each has what goes with its part of the matrices, and adds it before the sum.
 """
 
 from __future__ import annotations
@@ -26,24 +27,27 @@ from kernels.gpu.fp8_linear import Fp8Linear
 from kernels.gpu.graphs import DecodeGraphs
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, W4Linear, prove_linears
+from kernels.gpu.lora import pack_on_device
 from kernels.gpu.paged_attention import paged_attention, partial_sums
 from kernels.gpu.picked_tokens import take_picked
 from kernels.gpu.qk_norm_rope_cache_write import qk_norm_rope_cache_write
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from kernels.gpu.sampling import pick_tokens
 from kernels.gpu.step_buffers import StepBuffers
+from kernels.lora import check_adapter
 from kernels.reference.activation import softcap_
 from kernels.reference.embedding import embedding
+from kernels.reference.lora import NO_ADAPTERS, AdapterSlots, check_finite
 from kernels.reference.rope import RopeTable, rope_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernels.backend import Float32s, Int32s, StepInputs, StepResult
+    from kernels.backend import Float32s, Int32s, PackedAdapter, StepInputs, StepResult
     from kernels.collectives import Collectives
     from kernels.gpu.step_buffers import DeviceBatch
-    from kernels.reference.weights import DecoderWeights, LayerWeights
-    from kernels.spec import DecoderSpec, LayerSpec
+    from kernels.lora import LoraAdapter
+    from kernels.reference.lora import StepAdapters, TorchAdapter
+    from kernels.reference.weights import DecoderWeights
+    from kernels.sharding import Shard
 
 # More rows of logits are computed and fetched in so many rows at a time.
 LOGIT_ROWS = 256
@@ -56,7 +60,7 @@ class GpuDecoder(AsyncDecoder):
 
     def __init__(
         self,
-        spec: DecoderSpec,
+        shard: Shard,
         dtype: torch.dtype,
         weights: DecoderWeights,
         device: torch.device,
@@ -64,12 +68,14 @@ class GpuDecoder(AsyncDecoder):
         max_num_batched_tokens: int,
         max_num_seqs: int,
         kv_dtype: torch.dtype,
-        vocabulary: Sequence[range],
         collectives: Collectives,
     ) -> None:
-        """`spec` and `weights` are this rank's; `vocabulary` has the token ids of every rank."""
-        self._spec = spec
-        self._vocabulary = vocabulary
+        """`shard` says what of a model the weights are."""
+        self._shard = shard
+        self._spec = spec = shard.spec
+        self._vocabulary = shard.vocabulary
+        self._dtype = dtype
+        self._slots = AdapterSlots(device)
         self._collectives = collectives
         self._weights = weights
         self._device = device
@@ -92,6 +98,17 @@ class GpuDecoder(AsyncDecoder):
     def weight_bytes(self) -> int:
         """Bytes of the weights as held, with the rotary tables."""
         return self._weights.nbytes + sum(table.nbytes for table in self._ropes.values())
+
+    def pack_adapter(self, adapter: LoraAdapter) -> TorchAdapter:
+        """This rank's part of an adapter. Raises ValueError as `Decoder` says, on all ranks."""
+        check_adapter(self._shard.whole, adapter)
+        check_finite(adapter, self._dtype)
+        own = self._shard.adapter(adapter)
+        return pack_on_device(self._spec, own, self._dtype, self._device)
+
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """Puts an adapter into a slot, or empties it."""
+        self._slots.put(slot, adapter)
 
     @torch.inference_mode()
     def allocate_kv(self, num_blocks: int, block_size: int) -> None:
@@ -137,11 +154,12 @@ class GpuDecoder(AsyncDecoder):
         its hidden rows stay where they are.
         """
         num_tokens, num_requests = len(inputs.token_ids), len(inputs.seq_lens)
-        only_decodes = num_tokens == num_requests
+        adapters = self._slots.of_step(inputs)
+        only_decodes = num_tokens == num_requests and not adapters.adapted
         size = self._graphs.size_for(num_requests) if only_decodes else None
         if size is None:
             batch = self._buffers.upload(inputs, num_tokens, num_requests)
-            hidden = self._layers(batch)
+            hidden = self._layers(batch, adapters)
         else:
             batch = self._buffers.upload(inputs, size, size)
             hidden = self._graphs.replay(size)
@@ -152,7 +170,7 @@ class GpuDecoder(AsyncDecoder):
             lambda: self._logits_of(hidden, logits_rows),
         )
 
-    def _layers(self, batch: DeviceBatch) -> torch.Tensor:
+    def _layers(self, batch: DeviceBatch, adapters: StepAdapters = NO_ADAPTERS) -> torch.Tensor:
         """Normed hidden rows [num_rows, hidden], as the head takes them."""
         spec, weights, inner = self._spec, self._weights, self._spec.intermediate_size
         if batch.sources is not None:
@@ -160,14 +178,12 @@ class GpuDecoder(AsyncDecoder):
         x = self._embed(batch.token_ids)
         h = rms_norm(x, weights.layers[0].attn_norm, spec.norm_eps)
         norms = [layer.attn_norm for layer in weights.layers[1:]] + [weights.final_norm]
-        for layer, held, cache, next_norm in zip(
-            spec.layers, weights.layers, self._caches, norms, strict=True
-        ):
-            out = self._attention(h, layer, held, cache, batch)
+        for index, (held, next_norm) in enumerate(zip(weights.layers, norms, strict=True)):
+            out = self._attention(h, index, batch, adapters)
             h = add_rms_norm(out, x, held.mlp_norm, spec.norm_eps, held.post_attn_norm)
-            gate_up = held.gate_up(h)
-            gate, up = gate_up[:, :inner], gate_up[:, inner:]
-            out = self._collectives.sum(held.down(gated_activation(spec.activation, gate, up)))
+            gate_up = adapters.add(index, "gate_up", h, held.gate_up(h))
+            gated = gated_activation(spec.activation, gate_up[:, :inner], gate_up[:, inner:])
+            out = self._collectives.sum(adapters.add(index, "down", gated, held.down(gated)))
             h = add_rms_norm(out, x, next_norm, spec.norm_eps, held.post_mlp_norm)
         return h
 
@@ -185,14 +201,14 @@ class GpuDecoder(AsyncDecoder):
     def _attention(
         self,
         h: torch.Tensor,
-        layer: LayerSpec,
-        held: LayerWeights,
-        cache: tuple[torch.Tensor, torch.Tensor],
+        index: int,
         batch: DeviceBatch,
+        adapters: StepAdapters,
     ) -> torch.Tensor:
-        """What attention adds to the rows, before its norm; writes their keys and values."""
-        spec, table = self._spec, self._ropes[layer.rope]
-        qkv = held.qkv(h).view(len(h), -1, spec.head_dim)
+        """What a layer's attention adds to the rows, before its norm; writes keys and values."""
+        spec, layer, held = self._spec, self._spec.layers[index], self._weights.layers[index]
+        cache, table = self._caches[index], self._ropes[layer.rope]
+        qkv = adapters.add(index, "qkv", h, held.qkv(h)).view(len(h), -1, spec.head_dim)
         qk_norm_rope_cache_write(
             qkv,
             batch.positions,
@@ -221,7 +237,8 @@ class GpuDecoder(AsyncDecoder):
             k_scale=self._kv_scale,
             v_scale=self._kv_scale,
         )
-        return self._collectives.sum(held.o(attended.flatten(1)))
+        rows = attended.flatten(1)
+        return self._collectives.sum(adapters.add(index, "o", rows, held.o(rows)))
 
     def _pick(self, hidden: torch.Tensor, batch: DeviceBatch) -> torch.Tensor | None:
         """Tokens of the rows that one is picked from; None if there are no such rows, and on ranks

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _HELD = {"qkv": ("q", "k", "v"), "o": ("o",), "gate_up": ("gate", "up"), "down": ("down",)}
 _TILES = (1, 8, 16, 32, 64, 128, 256)  # fewer than of layers: rows of padding cost little here
+_MOST_ROWS = 1024  # at once where nothing else limits them; a step's logits take more memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class TorchAdapter:
     """An adapter as torch's decoders take it. Implements `kernels.backend.PackedAdapter`."""
 
     layers: tuple[Mapping[str, Addition], ...]  # by held matrix, of those that it changes
-    tiles: RowTiles | None  # None: its products take any number of rows
+    tiles: RowTiles | None  # None: products take any number of rows
 
     @property
     def nbytes(self) -> int:
@@ -128,11 +129,11 @@ class AdapterPacker:
         def make_a(a: torch.Tensor) -> Linear:
             # Packing pads outputs to blocks, and A has few: only where torch's own product of this
             # width has other bits from row to row.
-            make, proved = DenseLinear, self._proved(DenseLinear, a)
-            if proved.largest == 1:
-                make, proved = pack, self._proved(pack, a)
-            sizes.intersection_update(proved.sizes)
-            return make(a.to(self._dtype))
+            make: _MakeLinear = DenseLinear
+            if self._proved(make, a).largest == 1:
+                make = pack
+            sizes.intersection_update(self._proved(make, a).sizes)
+            return make(a.to(self._dtype), None)
 
         def make_b(b: torch.Tensor) -> Linear:
             sizes.intersection_update(self._proved(pack, b).sizes)
@@ -211,7 +212,7 @@ class AdapterSlots:
 def _tiled(adapter: TorchAdapter, rows: torch.Tensor) -> list[_AdaptedRows]:
     """An adapter's rows, a tile at a time, so that what is added takes little memory."""
     if adapter.tiles is None:
-        return [_AdaptedRows(adapter, rows, rows)]
+        return [_AdaptedRows(adapter, some, some) for some in torch.split(rows, _MOST_ROWS)]
     found = []
     for tile in torch.split(rows, adapter.tiles.largest):
         padding = tile[-1:].expand(adapter.tiles.padded(len(tile)) - len(tile))

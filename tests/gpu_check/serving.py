@@ -19,6 +19,7 @@ import torch
 from kernels.backend import Decoder, StepInputs
 from kernels.collectives import Single
 from kernels.gpu.decoder import GpuDecoder
+from kernels.sharding import Shard
 from kernels.spec import DecoderSpec
 from tests.gpu_check.device import Device
 from tests.gpu_check.models import (
@@ -156,9 +157,9 @@ def _crowd(
 ) -> Crowd:
     on = device.torch_device
     decoder = GpuDecoder(
-        spec, dtype, random_on_device(spec, dtype, on), on,
+        Shard(spec, 0, 1), dtype, random_on_device(spec, dtype, on), on,
         max_num_batched_tokens=batched, max_num_seqs=most, kv_dtype=dtype,
-        vocabulary=(range(spec.vocab_size),), collectives=Single(),
+        collectives=Single(),
     )  # fmt: skip
     crowd = Crowd(decoder, most, max_tokens, spec.vocab_size)
     crowd.prefill(0, 1, max_tokens - 1, batched)  # compiles what prompts need

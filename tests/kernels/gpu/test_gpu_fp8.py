@@ -26,6 +26,7 @@ from kernels.gpu.quantization import RowFormat, quantise_rows
 from kernels.reference.decoder import ReferenceDecoder
 from kernels.reference.linear import DenseLinear
 from kernels.reference.weights import load_weights
+from kernels.sharding import Shard
 from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
 
@@ -188,7 +189,6 @@ SPEC = DecoderSpec(
     attention_scale=0.25,
     qkv_bias=True,
 )
-WHOLE = (range(SPEC.vocab_size),)
 
 
 def source() -> DictSource:
@@ -227,7 +227,7 @@ def definition(*, rounds_rows: bool) -> Decoder:
     weights = load_weights(
         SPEC, source(), torch.float32, unwatched, make_linear=DenseLinear, make_coded=make_coded
     )
-    return ReferenceDecoder(SPEC, torch.float32, weights, WHOLE, Single())
+    return ReferenceDecoder(Shard(SPEC, 0, 1), torch.float32, weights, Single())
 
 
 def interpreted() -> Decoder:
@@ -240,14 +240,13 @@ def interpreted() -> Decoder:
         SPEC, source(), torch.float32, unwatched, make_linear=GpuLinear, make_coded=make_coded
     )
     return GpuDecoder(
-        SPEC,
+        Shard(SPEC, 0, 1),
         torch.float32,
         weights,
         CPU,
         max_num_batched_tokens=64,
         max_num_seqs=8,
         kv_dtype=torch.float32,
-        vocabulary=WHOLE,
         collectives=Single(),
     )
 
