@@ -16,9 +16,11 @@ import psutil
 import pytest
 
 from engine_svc.config import ConfigError
+from engine_svc.loader.open_model import open_model
 from engine_svc.memory import format_bytes
 from tests.support.awkward_model import make_awkward
 from tests.support.engine_process import engine_process
+from tests.support.peft_files import make_adapter
 from tests.support.plan_model import plan
 from tests.support.run_engine import greedy_tokens, load
 from tests.support.server import free_port
@@ -107,21 +109,27 @@ def test_a_killed_worker_ends_the_engine_and_what_runs_can_go_on_elsewhere(
 
 def test_two_nodes_serve_as_one_engine(tiny: Path, tmp_path: Path) -> None:
     meet = ("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}")
-    expected = greedy_tokens(load(tiny, "--dtype=float32"), [PROMPT], 20)
+    adapter = make_adapter(tmp_path / "adapter", open_model(tiny).spec, std=0.15)
+    lora = ("--enable-lora", f"--lora-modules=tuned={adapter}")
+    alone = load(tiny, "--dtype=float32", *lora)
+    expected = [greedy_tokens(alone, [PROMPT], 20, adapter_slot=slot)[0] for slot in (-1, 0)]
     with ExitStack() as stack:
         nodes = []
         for rank in range(2):
             (directory := tmp_path / str(rank)).mkdir()
-            node = engine_process(tiny, directory, *TWO, *meet, f"--node-rank={rank}")
+            # An adapter's files are read on the first node and told to the others.
+            flags = (*TWO, *meet, f"--node-rank={rank}", *(lora if rank == 0 else ()))
+            node = engine_process(tiny, directory, *flags)
             nodes.append(stack.enter_context(node))
         leader, follower = nodes
         leader.wait_ready()
-        answer = token_ids(leader.generate(PROMPT, 20))
+        answers = [token_ids(leader.generate(PROMPT, 20, name)) for name in ("", "tuned")]
         for node in nodes:  # as a cluster stops a group; who only follows leaves the end to node 0
             node.process.send_signal(signal.SIGTERM)
         codes = [node.process.wait(20) for node in nodes]
 
-    assert [answer] == expected
+    assert answers == expected
+    assert answers[0] != answers[1]
     assert codes == [0, 0]
     assert "rank 1 of 2 is ready" in follower.log.read_text()
     assert "on 2 nodes" in leader.log.read_text()

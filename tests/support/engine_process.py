@@ -36,7 +36,7 @@ class EngineProcess:
         """The processes that it has started."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def generate(self, prompt: list[int], max_tokens: int):
+    def generate(self, prompt: list[int], max_tokens: int, lora: str = ""):
         """A greedy request, with the log-probabilities of its tokens: a stream of events."""
         return self.stub.Generate(
             pb.GenerateRequest(
@@ -44,6 +44,7 @@ class EngineProcess:
                 sampling=pb.SamplingParams(temperature=0.0),
                 logprobs=pb.LogprobsParams(top_k=0),
                 stopping=pb.StoppingParams(max_tokens=max_tokens, ignore_eos=True),
+                lora=lora,
             )
         )
 

@@ -38,13 +38,27 @@ def _settings(model: Path, args: Sequence[str]) -> Settings:
 
 
 def greedy_tokens(
-    engine: LoadedEngine, prompts: Sequence[Sequence[int]], max_tokens: int, *, stop: bool = False
+    engine: LoadedEngine,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    *,
+    stop: bool = False,
+    adapter_slot: int = -1,
 ) -> list[list[int]]:
     """Output ids of prompts that run together; `stop` is for the model's own end tokens."""
     ends = engine.limits.eos_token_ids if stop else frozenset()
     sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, eos_token_ids=ends)
     requests = [
-        Request(next(_keys), "r", 0, tuple(prompt), sampling, arrival=0.0) for prompt in prompts
+        Request(
+            next(_keys),
+            "r",
+            0,
+            tuple(prompt),
+            sampling,
+            arrival=0.0,
+            adapter_slot=adapter_slot,
+        )
+        for prompt in prompts
     ]
     for request in requests:
         engine.scheduler.add(request)
