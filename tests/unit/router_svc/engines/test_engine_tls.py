@@ -99,9 +99,14 @@ async def _reaches(target: str, dialer: Dialer, seconds: float = 5) -> bool:
 
 
 async def _complaints(target: str, dialer: Dialer, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says in the time of several attempts."""
+    """What the log says at first, and in the time of several attempts more."""
+    channel = EngineChannel(target, "abc", dialer=dialer)
     with caplog.at_level(logging.ERROR, "router_svc"):
-        assert not await _reaches(target, dialer, 2)
+        channel.start()
+        while not caplog.messages:  # noqa: ASYNC110 -- the log has no event to wait for
+            await asyncio.sleep(0.02)
+        assert await wait_ready(channel, 0.6) is None
+    await channel.close()
     return caplog.messages
 
 
@@ -178,7 +183,10 @@ async def test_a_plain_engine_gets_nothing_from_a_router_with_tls(serve, authori
 async def test_an_engine_that_is_not_there_is_no_question_of_authentication(
     authority, caplog
 ) -> None:
-    assert await _complaints("localhost:1", _dialer(authority), caplog) == []
+    with caplog.at_level(logging.ERROR, "router_svc"):
+        assert not await _reaches("localhost:1", _dialer(authority), 1)
+
+    assert caplog.messages == []
 
 
 async def test_new_credentials_are_used_without_a_restart(serve, authority, other) -> None:
