@@ -27,7 +27,9 @@ def shard_of(spec: DecoderSpec, num_ranks: int, rank: int = 0) -> Shard:
 
 
 def part_of(opened: OpenedModel, shard: Shard) -> OpenedModel:
-    """A model as a rank has it."""
+    """A model as a rank has it; one rank alone has it as its files do, codes and all."""
+    if shard.num_ranks == 1:
+        return opened
     return replace(opened, spec=shard.spec, source=ShardedWeights(opened.source, shard))
 
 
