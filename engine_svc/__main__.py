@@ -20,9 +20,13 @@ from octavo.lora_flags import LoraCommand
 from octavo.tracing import start_tracing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine_svc.encoder_startup import LoadedEncoder
     from engine_svc.startup import LoadedEngine
     from engine_svc.startup_trace import Start
+
+log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -36,6 +40,13 @@ def main(model_path: Path, **params: Any) -> None:
     if params["exit_with_parent"] is not None:
         _die_with_parent(params["exit_with_parent"])
     start_logging(params["log_format"])
+    if params["tensor_parallel_size"] > 1:
+        _end_of_rank(lambda: _run(model_path, params))
+    sys.exit(_run(model_path, params))
+
+
+def _run(model_path: Path, params: dict[str, Any]) -> int:
+    """Serves until the end; returns the exit code. Raises click.ClickException for people."""
     # Only now: all this takes its time, and --help need not wait for it.
     from engine_svc.backends import prepare_torch
     from engine_svc.config import ConfigError, settings_from
@@ -59,7 +70,7 @@ def main(model_path: Path, **params: Any) -> None:
             prepare_torch("ranks talk through torch.distributed")
             from engine_svc.parallel.follower import follow
 
-            _end_of_rank(follow(settings, topology))
+            return follow(settings, topology)
         printer.timed("importing", time.time() - began)
         service = settings.service
         tracing = start_tracing(
@@ -73,16 +84,13 @@ def main(model_path: Path, **params: Any) -> None:
     try:
         load = load_encoder if encodes else load_engine
         loaded = load(settings, printer)
-        code = uvloop.run(_serve(loaded, start))
+        return uvloop.run(_serve(loaded, start))
     except (ModelError, ConfigError, DoesNotFitError, WorkerLostError) as error:
         start.is_over(str(error))
         raise click.ClickException(str(error)) from error
     finally:
         if tracing is not None:
             tracing.close()
-    if topology.num_ranks > 1:
-        _end_of_rank(code)
-    sys.exit(code)
 
 
 async def _serve(loaded: LoadedEngine | LoadedEncoder, start: Start) -> int:
@@ -104,8 +112,19 @@ async def _serve(loaded: LoadedEngine | LoadedEncoder, start: Start) -> int:
     return await server.run_until_signalled()
 
 
-def _end_of_rank(code: int) -> NoReturn:
-    """Ends this process now: threads of torch.distributed may wait for a peer that is gone."""
+def _end_of_rank(run: Callable[[], int]) -> NoReturn:
+    """Ends this process with what `run` returns, however it ends, and without Python's own end.
+
+    That may never come: threads of torch.distributed may wait for a peer that is gone, and groups
+    of NCCL for graphs that have their calls.
+    """
+    code = 1
+    try:
+        code = run()
+    except click.ClickException as error:
+        error.show()
+    except (Exception, KeyboardInterrupt):
+        log.exception("the rank has ended")
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
