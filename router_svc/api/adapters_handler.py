@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from octavo.inference.v1 import adapters_pb2 as pb
 
@@ -12,12 +14,16 @@ from router_svc.errors import ApiError, ErrorKind, invalid
 from router_svc.fleet import adapter_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from router_svc.call_context import CallContext
     from router_svc.metrics import RouterMetrics
     from router_svc.models import Models
     from router_svc.served_model import ServedModel
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _LOAD_SECONDS = 120.0
 _UNLOAD_SECONDS = 600.0  # for the answers that use it to end
@@ -32,11 +38,36 @@ class Adapters:
         self._metrics = metrics
         self._allowed = allowed
         self._changing: set[str] = set()  # names
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def load_lora_adapter(
         self, request: pb.LoadLoraAdapterRequest, context: CallContext
     ) -> pb.LoadLoraAdapterResponse:
         """See octavo.inference.v1.Adapters."""
+        return await self._to_the_end(self._load(request, context))
+
+    async def unload_lora_adapter(
+        self, request: pb.UnloadLoraAdapterRequest, context: CallContext
+    ) -> pb.UnloadLoraAdapterResponse:
+        """See octavo.inference.v1.Adapters."""
+        return await self._to_the_end(self._unload(request, context))
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Finishes, or undoes, what has begun, also when the client is gone."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        # A failure that nobody waits for any more is no fault of this program.
+        if not task.cancelled() and isinstance(error := task.exception(), ApiError):
+            log.info("adapters: %s", error.message)
+
+    async def _load(
+        self, request: pb.LoadLoraAdapterRequest, context: CallContext
+    ) -> pb.LoadLoraAdapterResponse:
         name = request.lora_name
         with self._metrics.call("LoadLoraAdapter"), self._change(name):
             model = self._models.base_of(request)
@@ -53,10 +84,9 @@ class Adapters:
                 not_reached=done.not_reached,
             )
 
-    async def unload_lora_adapter(
+    async def _unload(
         self, request: pb.UnloadLoraAdapterRequest, context: CallContext
     ) -> pb.UnloadLoraAdapterResponse:
-        """See octavo.inference.v1.Adapters."""
         name = request.lora_name
         with self._metrics.call("UnloadLoraAdapter"), self._change(name):
             if request.HasField("model"):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from router_svc.generation_types import Adapter
 
 _UNDO_SECONDS = 30.0
+# Fields of an engine's request by the names that the public API has for them.
+_PARAMS = {"name": "lora_name", "source": "lora_path"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,14 @@ def _failed(what: str, failures: Mapping[str, ApiError], ending: str) -> ApiErro
     kind = next(iter(kinds)) if len(kinds) == 1 else ErrorKind.INVALID_REQUEST
     if len(kinds) > 1 and not all(each.is_clients_fault for each in kinds):
         kind = ErrorKind.UNAVAILABLE
-    reasons = "; ".join(f"{engine}: {error.message}" for engine, error in failures.items())
-    return ApiError(kind, f"{what}: {reasons}{ending}", code="lora_update_failed")
+    reasons = "; ".join(f"{engine}: {_reason(error)}" for engine, error in failures.items())
+    params = {_PARAMS.get(error.param or "") for error in failures.values()}
+    param = next(iter(params)) if len(params) == 1 else None
+    return ApiError(kind, f"{what}: {reasons}{ending}", param=param, code="lora_update_failed")
+
+
+def _reason(error: ApiError) -> str:
+    return error.message.removeprefix(f"{error.param}: ")
 
 
 def _kind_of(error: ApiError) -> ErrorKind:

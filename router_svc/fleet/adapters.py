@@ -88,7 +88,9 @@ class AdapterBook:
         complaints = set(self._complaints_of(member))
         for complaint in sorted(complaints - self._complaints.get(member.name, set())):
             log.error("engine %s is not used for %s", member.name, complaint)
-        self._complaints[member.name] = complaints
+        names = {each.name for each in self._members()}
+        kept = {name: known for name, known in self._complaints.items() if name in names}
+        self._complaints = kept | {member.name: complaints}
 
     def _complaints_of(self, member: Member) -> Iterator[str]:
         for adapter in member.adapters:

@@ -102,6 +102,10 @@ def _sum(fleet: Fleet, metric: str) -> float:
 def test_an_adapter_comes_by_http_answers_through_the_death_of_its_engine_and_goes(
     fleet: Fleet,
 ) -> None:
+    outside = {"lora_name": "sql", "lora_path": "../model"}
+    refused = fleet.http.post("/v1/load_lora_adapter", json=outside)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "lora_path")
+    assert f"{fleet.targets[1]}: must be an adapter's directory" in refused.text
     loaded = fleet.post("/v1/load_lora_adapter", lora_name="sql", lora_path="sql")
     assert loaded["engines"] == fleet.targets
     base, sql = fleet.http.get("/v1/models").json()["data"]
