@@ -204,7 +204,8 @@ class AdapterSlots:
         for slot in sorted(set(slots) - {-1}):
             if (adapter := self._adapters.get(slot)) is None:
                 raise ValueError(f"adapters[{slots.index(slot)}] is {slot}: the slot is empty")
-            rows = torch.from_numpy(np.flatnonzero(slot_of_row == slot)).to(self._device)
+            own = torch.from_numpy(np.flatnonzero(slot_of_row == slot))
+            rows = own.to(self._device, non_blocking=True)  # a step may be under way there
             adapted += _tiled(adapter, rows)
         return StepAdapters(adapted)
 
