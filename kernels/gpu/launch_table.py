@@ -44,7 +44,7 @@ _ATTENTION = (
     (89, 128, AttentionLaunch(64, 32, num_warps=8, num_stages=2)),
     (89, 256, AttentionLaunch(32, 32, num_warps=8, num_stages=2)),
     (80, 128, AttentionLaunch(64, 32, num_warps=8, num_stages=2, fp8_hardware=False)),
-    (80, 256, AttentionLaunch(32, 32, num_warps=8, num_stages=2, fp8_hardware=False)),
+    (80, 256, AttentionLaunch(32, 32, num_warps=8, num_stages=3, fp8_hardware=False)),
 )
 
 

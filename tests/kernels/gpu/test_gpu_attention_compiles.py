@@ -80,7 +80,8 @@ def compile_attention(
             (128, "Llama 3, float8", {"fp8": True}),
             (256, "Gemma 2", {"group": 2, "window": 4096, "softcap": True}),
         )
-    ],
+    ]
+    + [pytest.param(SM80, 256, {"group": 8}, id="sm_80-256-Gemma 2B, one KV head")],
 )
 def test_it_multiplies_on_tensor_cores_and_spills_nothing(
     target: Target, head_dim: int, how: dict[str, object]
