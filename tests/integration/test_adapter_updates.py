@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from octavo.inference.v1 import adapters_pb2_grpc
 from router_svc.auth.keyring import KeyRing
 from router_svc.edge import Edge
 from tests.support.adapter_engine import answer
-from tests.support.adapter_router import AdapterRouter, adapter_router
+from tests.support.adapter_router import AdapterRouter, adapter_router, until
 
 PATH = "/adapters/sql"
 
@@ -81,6 +82,20 @@ async def test_an_engine_that_cannot_load_leaves_none_with_the_adapter_that_had_
             f"the adapter 'sql' was not loaded: {router.targets[2]}: nothing at {PATH}"
         )
         assert [engine.adapters for engine in router.engines] == [{"sql": "v1"}, {}, {}]
+
+
+async def test_a_load_that_fails_is_undone_also_for_a_client_that_has_gone(tmp_path: Path) -> None:
+    async with adapter_router(tmp_path, {}, {}, allow=True) as router:
+        put(router, "v1", "")
+        router.engines[1].may_load.clear()
+        loading = asyncio.create_task(load(router))
+        await until(lambda: router.engines[0].adapters == {"sql": "v1"})
+
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        router.engines[1].may_load.set()
+
+        await until(lambda: router.engines[0].adapters == {})
 
 
 async def test_engines_with_other_files_at_the_path_have_none_of_them(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class AdapterEngine(
         self.hold_after: int | None = None  # tokens of each answer that come before `go_on`
         self.go_on = asyncio.Event()
         self._cached: asyncio.Queue[bytes] = asyncio.Queue()
+        self.may_load = asyncio.Event()
+        self.may_load.set()
         self.load_failure: tuple[grpc.StatusCode, str] | None = None
         self.unload_failure: tuple[grpc.StatusCode, str] | None = None
         self._state = telemetry_pb2.ENGINE_STATE_READY
@@ -160,6 +162,7 @@ class AdapterEngine(
             )
 
     async def LoadAdapter(self, request, context):  # noqa: N802 - gRPC's name
+        await self.may_load.wait()
         if self.load_failure is not None:
             await context.abort(*self.load_failure)
         version = self.files.get(request.source, "")
