@@ -81,6 +81,14 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
     checks += [
         Check(
             Section.DECODER,
+            f"adapters, {name_of(dtype)}",
+            _later("adapter_checks:check_adapters", device, dtype),
+        )
+        for dtype in device.dtypes
+    ]
+    checks += [
+        Check(
+            Section.DECODER,
             f"two ranks, {family}, {name_of(dtype)}",
             _later("rank_checks:check_ranks", device, dtype, family),
         )

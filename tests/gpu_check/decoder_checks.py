@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -84,9 +84,11 @@ def steps_of(tokens: Sequence[int]) -> tuple[tuple[tuple[str, Sequence[int]], ..
     )
 
 
-def logits_of(decoder: Decoder, tokens: Sequence[int]) -> torch.Tensor:
-    """Of all rows of `steps_of`."""
-    run = Run(decoder)
+def logits_of(
+    decoder: Decoder, tokens: Sequence[int], adapters: Mapping[str, int] | None = None
+) -> torch.Tensor:
+    """Of all rows of `steps_of`, whose requests may have adapters in slots."""
+    run = Run(decoder, adapters)
     steps = [run.step(*chunks) for chunks in steps_of(tokens)]
     return torch.cat([step[name] for step in steps for name in sorted(step)])
 
@@ -100,10 +102,14 @@ def check_family(device: Device, dtype: torch.dtype, family: str) -> Findings:
 
 
 def compared(
-    spec: DecoderSpec, dtype: torch.dtype, tokens: Sequence[int], result: torch.Tensor
+    spec: DecoderSpec,
+    dtype: torch.dtype,
+    tokens: Sequence[int],
+    result: torch.Tensor,
+    weights: dict[str, torch.Tensor] | None = None,
 ) -> Findings:
-    """Holds the logits of `steps_of` by `random_weights` against the reference."""
-    weights = random_weights(spec)
+    """Holds the logits of `steps_of`, by `random_weights` or others, against the reference."""
+    weights = weights or random_weights(spec)
     exact = logits_of(_reference(spec, DictSource(weights), torch.float32), tokens)
     assert result.isfinite().all(), "logits are not finite"
     if dtype is torch.float32:
