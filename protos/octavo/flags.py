@@ -216,7 +216,7 @@ _ENGINE_FLAGS: Flags = (
             "type": click.IntRange(1, 1024),
             "default": 1,
             "help": "Ranks, processes that each hold a part of every matrix and of the KV cache; "
-            "sizes of memory are then of each rank. torch computes.",
+            "sizes of memory are then of each rank. On CPUs torch computes; a GPU is one rank's.",
         },
     ),
     (
