@@ -91,6 +91,8 @@ async def test_a_load_that_fails_is_undone_also_for_a_client_that_has_gone(tmp_p
         loading = asyncio.create_task(load(router))
         await until(lambda: router.engines[0].adapters == {"sql": "v1"})
 
+        assert (await load(router)).status_code == 503  # one at a time
+
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         router.engines[1].may_load.set()
