@@ -15,6 +15,7 @@ from tests.chaos.ledger import Ledger
 from tests.chaos.processes import Router
 from tests.chaos.requests import Wanted
 from tests.chaos.sse import event_data
+from tests.support.plain_http import NO_AUTHORITIES
 from tests.support.public_api import answer_of
 
 MAX_ATTEMPTS = 12
@@ -149,7 +150,9 @@ class Client:
         self._solo = solo
         self._ledger = ledger
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=32)
-        self._http = httpx.AsyncClient(timeout=ATTEMPT_SECONDS, limits=limits)
+        self._http = httpx.AsyncClient(
+            timeout=ATTEMPT_SECONDS, limits=limits, verify=NO_AUTHORITIES
+        )
 
     async def __aenter__(self) -> Client:
         return self

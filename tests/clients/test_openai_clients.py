@@ -12,6 +12,7 @@ import pytest
 
 from tests.clients.running import Examples, run_node, run_python
 from tests.clients.vectors import check_embeddings
+from tests.support import plain_http
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, running_server
 
@@ -191,11 +192,11 @@ def _holds_one(server: RunningServer, state: str) -> bool:
 
 
 def _answers(server: RunningServer, status: int) -> float:
-    text = httpx.get(f"{server.url}/metrics").text
+    text = plain_http.get(f"{server.url}/metrics").text
     label = f'status="{status}"'
     lines = (line for line in text.splitlines() if line.startswith("octavo_router_http_answers"))
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if label in line)
 
 
 def _ready(server: RunningServer) -> bool:
-    return httpx.get(f"{server.url}/health").status_code == 200
+    return plain_http.get(f"{server.url}/health").status_code == 200

@@ -20,16 +20,18 @@ def api(server: RunningServer) -> Iterator[PublicApi]:
     client.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def float32_server(
     smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """SmolLM2 on the reference back end, whose answers are transformers' to the last token.
 
-    It is several times slower than `server`: for tests that compare with transformers alone.
+    It is several times slower than `server`: for tests that compare with transformers alone. Two
+    threads of torch that wait for each other beside other tests' processes take longer than one.
     """
     log = tmp_path_factory.mktemp("float32") / "log"
     args = ("--dtype", "float32", "--served-model-name", "smollm2", "--max-model-len", "512")
+    args += ("--threads", "1")
     with running_server(smollm2_checkpoint, *args, log=log) as running:
         yield running
 

@@ -15,6 +15,7 @@ import pytest
 from octavo.inference.v1 import inference_pb2 as pb
 from octavo.inference.v1 import inference_pb2_grpc
 
+from tests.support import plain_http
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, running_server
 
@@ -31,7 +32,7 @@ def _serving(model: Path, directory: Path) -> Iterator[RunningServer]:
 
 
 def _get(server: RunningServer, path: str) -> httpx.Response:
-    return httpx.get(f"{server.url}{path}", timeout=2)
+    return plain_http.get(f"{server.url}{path}", timeout=2)
 
 
 def _health(server: RunningServer) -> int:

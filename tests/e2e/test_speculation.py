@@ -56,11 +56,9 @@ def guessing(
 
 
 @pytest.fixture(scope="module")
-def plain(smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict]]:
+def plain(server: RunningServer) -> list[list[dict]]:
     """The answers of a server that does not guess."""
-    log = tmp_path_factory.mktemp("plain") / "log"
-    with running_server(smollm2_checkpoint, "--max-model-len=512", log=log) as server:
-        return [_ask(server, request) for request in REQUESTS]
+    return [_ask(server, request) for request in REQUESTS]
 
 
 def test_one_after_the_other(guessing: RunningServer, plain: list[list[dict]]) -> None:

@@ -19,6 +19,7 @@ import psutil
 import pytest
 import torch
 
+from tests.support import plain_http
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, free_port, launch, running_server
 from tests.support.tiny_models import make_tiny
@@ -108,7 +109,7 @@ def test_a_router_and_an_engine_that_are_started_alone_find_each_other(
 
     def health() -> int:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{url}/health").status_code
+            return plain_http.get(f"{url}/health").status_code
         return 0
 
     ports = (f"--port={port}", "--grpc-port=0")

@@ -13,6 +13,7 @@ import pytest
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
+from tests.support.engine_process import channel_to, model_info
 from tests.support.otlp_receiver import otlp_receiver
 
 # Greedy answers of transformers in float32; the closest runner-up is 0.2 logits away.
@@ -37,7 +38,7 @@ def engine_process(model, directory, *args):
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stderr=sink, stdout=sink)
     try:
-        with grpc.insecure_channel(target) as channel:
+        with channel_to(target) as channel:
             yield process, engine_pb2_grpc.EngineStub(channel), log
     finally:
         process.kill()
@@ -45,11 +46,7 @@ def engine_process(model, directory, *args):
 
 
 def wait_ready(process, stub, log):
-    while True:
-        try:
-            return stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5)
-        except grpc.RpcError:
-            assert process.poll() is None, log.read_text()
+    return model_info(stub, process, log)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import OpenTab, Tab
+from tests.support import plain_http
 from tests.support.held_service import running_process
 from tests.support.server import READY_SECONDS, RunningServer, free_port
 
@@ -41,7 +42,7 @@ class Pair:
 
     def metrics(self) -> str:
         """The exposition."""
-        return httpx.get(f"{self.url}/metrics", headers=HEADERS, timeout=10).text
+        return plain_http.get(f"{self.url}/metrics", headers=HEADERS, timeout=10).text
 
     @contextmanager
     def load(self, clients: int) -> Iterator[None]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import grpc
 from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
+
+from tests.support.engine_process import channel_to, model_info
 
 PROMPT = "<|im_start|>user\nGive an example as JSON.<|im_end|>\n<|im_start|>assistant\n"
 
@@ -28,25 +28,13 @@ def engine_process(model: Path, *args: str) -> Iterator[engine_pb2_grpc.EngineSt
         with log.open("wb") as sink:
             process = subprocess.Popen(command, stderr=sink, stdout=sink)
         try:
-            with grpc.insecure_channel(target) as channel:
+            with channel_to(target) as channel:
                 stub = engine_pb2_grpc.EngineStub(channel)
-                _wait(stub, process, log)
+                model_info(stub, process, log)
                 yield stub
         finally:
             process.kill()
             process.wait()
-
-
-def _wait(stub: engine_pb2_grpc.EngineStub, process: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
-        try:
-            stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5)
-        except grpc.RpcError:
-            if process.poll() is not None:
-                raise RuntimeError(log.read_text()) from None
-            time.sleep(0.05)
-        else:
-            return
 
 
 @dataclass

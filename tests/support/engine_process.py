@@ -16,6 +16,24 @@ from octavo.engine.v1 import engine_pb2 as pb
 from octavo.engine.v1 import engine_pb2_grpc
 
 
+def channel_to(target: str) -> grpc.Channel:
+    """A channel that soon notices an engine which begins to listen."""
+    often = ("initial_reconnect_backoff_ms", "min_reconnect_backoff_ms", "max_reconnect_backoff_ms")
+    return grpc.insecure_channel(target, options=[(f"grpc.{name}", 100) for name in often])
+
+
+def model_info(
+    stub: engine_pb2_grpc.EngineStub, process: subprocess.Popen[bytes], log: Path
+) -> pb.GetModelInfoResponse:
+    """What the engine says of its model, once it serves; fails where its process has ended."""
+    while True:
+        try:
+            request = pb.GetModelInfoRequest()
+            return stub.GetModelInfo(request, timeout=0.5, wait_for_ready=True)
+        except grpc.RpcError:
+            assert process.poll() is None, log.read_text()
+
+
 @dataclass(frozen=True)
 class EngineProcess:
     """A process, where it serves, and what it says."""
@@ -26,11 +44,7 @@ class EngineProcess:
 
     def wait_ready(self) -> pb.GetModelInfoResponse:
         """What the engine says of its model, once it serves."""
-        while True:
-            try:
-                return self.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=5)
-            except grpc.RpcError:
-                assert self.process.poll() is None, self.log.read_text()
+        return model_info(self.stub, self.process, self.log)
 
     def children(self) -> list[psutil.Process]:
         """The processes that it has started."""
@@ -62,7 +76,7 @@ def engine_process(
             command, stderr=sink, stdout=sink, env=os.environ | (environment or {})
         )
     try:
-        with grpc.insecure_channel(target) as channel:
+        with channel_to(target) as channel:
             yield EngineProcess(process, engine_pb2_grpc.EngineStub(channel), log)
     finally:
         process.kill()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.support import plain_http
 from tests.support.held_engine import Gate
 from tests.support.server import READY_SECONDS, RunningServer, free_port
 
@@ -94,6 +95,6 @@ def _router(model: Path, target: str, log: Path) -> Iterator[RunningServer]:
 def _ready(router: RunningServer) -> bool:
     assert router.process.poll() is None, router.log.read_text()
     try:
-        return httpx.get(f"{router.url}/health", timeout=2).status_code == 200
+        return plain_http.get(f"{router.url}/health", timeout=2).status_code == 200
     except httpx.TransportError:
         return False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.support import plain_http
 from tests.support.held_service import HeldService, running_process
 from tests.support.server import free_port
 
@@ -48,6 +49,6 @@ def running_proxy(
 
 def _passes(proxy: Proxy) -> bool:
     try:
-        return httpx.get(f"{proxy.url}/health", timeout=5).status_code == 200
+        return plain_http.get(f"{proxy.url}/health").status_code == 200
     except httpx.TransportError:
         return False

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support import plain_http
 from tests.support.server import RunningServer
 
 
 def by_label(server: RunningServer, sample: str, label: str) -> dict[str, float]:
     """Values of a sample by one of its labels, for example "vllm:request_success_total"."""
     values: dict[str, float] = {}
-    for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text):
+    for family in text_string_to_metric_families(plain_http.get(f"{server.url}/metrics").text):
         for one in family.samples:
             if one.name == sample:
                 key = one.labels[label]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support import plain_http
+
 READY_SECONDS = 90.0
 
 
@@ -29,13 +31,19 @@ class RunningServer:
 
     def metric(self, name: str) -> float:
         """Sum over all label sets of a metric on /metrics; 0 if it has no sample yet."""
-        text = httpx.get(f"{self.url}/metrics").text
-        values = [
-            float(line.rsplit(" ", 1)[1])
-            for line in text.splitlines()
-            if line.startswith((f"{name}{{", f"{name} "))
-        ]
-        return sum(values)
+        return self._metrics(name)[name]
+
+    def _metrics(self, *names: str) -> dict[str, float]:
+        text = plain_http.get(f"{self.url}/metrics").text
+        lines = text.splitlines()
+        return {
+            name: sum(
+                float(line.rsplit(" ", 1)[1])
+                for line in lines
+                if line.startswith((f"{name}{{", f"{name} "))
+            )
+            for name in names
+        }
 
     def wait_until(self, condition, seconds: float = 10.0) -> bool:
         """Whether the condition came to hold within so many seconds."""
@@ -49,7 +57,7 @@ class RunningServer:
     def idle(self) -> bool:
         """Whether no request runs or waits and no block is in use."""
         names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
-        return all(self.metric(f"vllm:{name}") == 0 for name in names)
+        return not any(self._metrics(*(f"vllm:{name}" for name in names)).values())
 
 
 def free_port() -> int:
@@ -92,7 +100,7 @@ def _wait_ready(server: RunningServer) -> None:
         if server.process.poll() is not None:
             raise RuntimeError(f"the server exited:\n{server.log.read_text()}")
         try:
-            if httpx.get(f"{server.url}/health", timeout=2).status_code == 200:
+            if plain_http.get(f"{server.url}/health", timeout=2).status_code == 200:
                 return
         except httpx.TransportError:
             pass

@@ -7,6 +7,7 @@ import hashlib
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.initialization import no_init_weights
 
 from engine_svc.loader.open_model import open_model
 from engine_svc.models.llama import LLAMA
@@ -44,10 +45,11 @@ def test_file_and_checkpoint_are_the_same_model(smollm2_gguf, smollm2_checkpoint
 
 def test_the_file_gives_the_logits_of_its_dequantised_weights(smollm2_gguf, smollm2_checkpoint):
     opened = open_model(smollm2_gguf)
-    model = AutoModelForCausalLM.from_config(
-        AutoConfig.from_pretrained(smollm2_checkpoint), dtype=torch.float32
-    ).eval()
-    model.load_state_dict(hf_weights(opened, LLAMA), strict=False)  # the head is the embedding
+    config = AutoConfig.from_pretrained(smollm2_checkpoint)
+    with no_init_weights():  # all are the file's
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model.load_state_dict(hf_weights(opened, LLAMA), strict=False)
+    model.tie_weights()  # the head is the embedding
     prompt = list(range(1000, 1048))
 
     (ours,) = reference_logits(opened, [prompt])
