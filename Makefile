@@ -27,8 +27,12 @@ install: $(VENV)/.serve ## What serving needs.
 serve: $(VENV)/.serve ## Serve MODEL (default: a small model from PyPI) on ports 8000 and 50051.
 	$(BIN)/octavo serve $(MODEL) $(SERVE_ARGS)
 
+# torch has one thread in the tests' own processes, where several would wait for each other beside the
+# other jobs'. Files go in their order, so that the last are short ones (tests/unit) and no job ends
+# long before another.
 test: $(VENV)/.test ## Install what the tests need and run them all, TEST_JOBS files at a time.
-	PATH="$(CURDIR)/$(BIN):$$PATH" GOMP_SPINCOUNT=1000 $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(TEST_ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" GOMP_SPINCOUNT=1000 OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 fuzz: $(VENV)/.test ## Thousands of valid and invalid bodies to every operation; reports in build/fuzz.
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
