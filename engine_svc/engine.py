@@ -137,7 +137,7 @@ class Report:
     lost: list[int] = field(default_factory=list)  # keys of requests that a failed step took along
     outputs: StepOutputs | None = None
     num_step_tokens: int = 0
-    # From the first command taken, or the outputs before if those came later, to the outputs.
+    # From the first command taken to the outputs, without what was done for other steps meanwhile.
     step_seconds: float = 0.0
     kv_stored: bytes = b""  # hashes of blocks that can be found now, one after another
     kv_removed: bytes = b""
@@ -168,7 +168,6 @@ class Engine:
         self._failed_steps = 0
         self._kernel_cpu_seconds = 0.0
         self._phases = StepSeconds()
-        self._told = 0.0  # when the outputs of the last step were there
         self._integrity_violation: str | None = None
         # When the turn that is under way, or due, began; None while idle.
         self._busy_since: float | None = None
@@ -311,15 +310,10 @@ class Engine:
             self._scheduler.abandon(batch)
         for key in (end.key for ends in (outputs.finished, outputs.failed) for end in ends):
             self._live.pop(key, None)
-        ended = self._clock()
-        report.step_seconds = ended - max(step.started, self._told)
-        self._told = ended
+        schedule = step.schedule_seconds + self._clock() - step.computed
         kernels = sampled.kernel_seconds
-        self._phases = self._phases.plus(
-            schedule=step.schedule_seconds + ended - step.computed,
-            kernels=kernels,
-            sample=step.worker_seconds - kernels,
-        )
+        report.step_seconds = schedule + step.worker_seconds
+        self._phases = self._phases.plus(schedule, kernels, step.worker_seconds - kernels)
         return outputs
 
     def _lose_worker_state(self, batch: ScheduledBatch, report: Report) -> SampledTokens:

@@ -34,7 +34,6 @@ class ComputedStep:
 
     batch: ScheduledBatch
     sampled: SampledTokens | None  # None: it failed, and with it the worker's state is lost
-    started: float  # when its turn began
     computed: float
     compute_seconds: float  # from its dispatch or, if that came later, the results before it
     schedule_seconds: float  # that the thread took commands and planned for it
@@ -86,9 +85,7 @@ class SingleSteps:
         sampled = _unless_failed(batch, lambda: self._executor.submit(batch))
         computed = self._clock()
         seconds = computed - submitted
-        return ComputedStep(
-            batch, sampled, started, computed, seconds, submitted - started, seconds
-        )
+        return ComputedStep(batch, sampled, computed, seconds, submitted - started, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,6 @@ class StepsAhead:
         return ComputedStep(
             flight.batch,
             sampled,
-            started=flight.started,
             computed=computed,
             compute_seconds=computed - max(flight.submitted, before),
             schedule_seconds=flight.submitted - flight.started + planned,
