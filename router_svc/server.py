@@ -73,6 +73,8 @@ class RouterConfig:
     shutdown_timeout: float
     edge: Edge = field(default_factory=Edge)
     tls: ServerTls | None = None
+    # Clients that ping every ten seconds during a silent prefill are welcome.
+    ping_seconds: float = 5.0
     shares_ports: bool = False
     page: Page | None = None
     allow_lora_updates: bool = False
@@ -233,6 +235,7 @@ class Router:
     async def _start_grpc(self) -> grpc.aio.Server:
         keyring = self._config.edge.keyring
         names = [service.full_name for service in self._services]
+        ping_milliseconds = int(self._config.ping_seconds * 1000)
         server = grpc.aio.server(
             interceptors=[
                 CountCalls(self._metrics.registry, (*names, *_OPERATING_SERVICES)),
@@ -242,8 +245,7 @@ class Router:
             options=[
                 ("grpc.max_receive_message_length", self._config.max_body_bytes),
                 ("grpc.max_send_message_length", -1),
-                # Clients that ping every ten seconds during a silent prefill are welcome.
-                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", ping_milliseconds),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.so_reuseport", int(self._config.shares_ports)),
             ],
