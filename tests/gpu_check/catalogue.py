@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FAMILIES = ("gemma3", "llama", "qwen2", "qwen3", "mistral")
 WIDEST = FAMILIES[:2]  # has the most, and the least, of what there is
-SHAPES = ("SmolLM2-135M", "Qwen2.5-1.5B", "Llama-3.1-8B")
+SHAPES = ("SmolLM2-135M", "Qwen2.5-1.5B", "Llama-3.1-8B", "Llama-3.1-8B in fp8")
 _BY_TYPE = {
     "rms_norm, add_rms_norm": "row_checks:check_norms",
     "silu_mul, gelu_tanh_mul": "row_checks:check_activations",
@@ -125,12 +125,20 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
         for family in WIDEST[: 1 if device.is_interpreted else 2]
     ]
     checks += [
+        Check(
+            Section.INVARIANCE,
+            f"decoder, llama in fp8, {name_of(dtype)}",
+            _later("decoder_invariance:check_fp8_decoder", device, dtype),
+        )
+        for dtype in device.dtypes
+    ]
+    checks += [
         Check(Section.BENCHMARKS, name, _later(where, device))
         for name, where in _BENCHMARKS.items()
     ]
     checks += [
         Check(Section.SERVING, name, _later("serving:measure_decoder", device, name))
-        for name in (SHAPES[:1] if device.is_interpreted else SHAPES)
+        for name in (SHAPES[:1] + SHAPES[-1:] if device.is_interpreted else SHAPES)
     ]
     checks.append(
         Check(Section.SERVING, "octavo serve", _later("serving:measure_server", device, model))

@@ -8,24 +8,40 @@ import dataclasses
 import numpy as np
 import torch
 
-from kernels.backend import AsyncDecoder, BegunStep, Decoder
+from kernels.backend import AsyncDecoder, BegunStep, Decoder, WeightSource
+from kernels.spec import DecoderSpec
 from tests.gpu_check.comparing import Comparison
 from tests.gpu_check.decoder_checks import gpu_decoder
 from tests.gpu_check.device import Device
 from tests.gpu_check.models import small_families
 from tests.gpu_check.outcome import Findings
 from tests.kernels.decoder_steps import DictSource, Run, random_weights
+from tests.support.coded_matrix import Coded, coded_fp8
 from tests.support.picks import picks_of
 
 
 def check_decoder(device: Device, dtype: torch.dtype, family: str) -> Findings:
     """A request alone (decoding by graphs), in a batch of 64, chunked, and beside a prompt."""
     spec = small_families(tiny=device.is_interpreted)[family]
+    return _check(device, dtype, spec, DictSource(random_weights(spec)))
+
+
+def check_fp8_decoder(device: Device, dtype: torch.dtype) -> Findings:
+    """The same of Llama with weights in float8; rows are rounded too in 16 bits, where it can."""
+    spec = small_families(tiny=device.is_interpreted)["llama"]
+    weights: dict[str, torch.Tensor | Coded] = dict(random_weights(spec))
+    for name, shape in spec.weight_shapes().items():
+        if name.startswith("layers.") and len(shape) == 2:
+            weights[name] = coded_fp8(weights[name], shape[1])
+    return _check(device, dtype, spec, DictSource(weights))
+
+
+def _check(device: Device, dtype: torch.dtype, spec: DecoderSpec, source: WeightSource) -> Findings:
     others, length = (3, 9) if device.is_interpreted else (63, 300)
     prompt = [(7 * i) % (spec.vocab_size - 1) for i in range(length)]
     decodes = [5, 11, 3]
     decoder = gpu_decoder(
-        device, spec, DictSource(random_weights(spec)), dtype,
+        device, spec, source, dtype,
         max_num_batched_tokens=1024, max_num_seqs=others + 1,
     )  # fmt: skip
     alone = Run(decoder)

@@ -12,6 +12,7 @@ from kernels.gpu.w4a16 import W4Weight, w4a16
 from tests.gpu_check.comparing import Comparison
 from tests.gpu_check.device import Device
 from tests.gpu_check.outcome import Findings, Skip
+from tests.support.coded_matrix import to_e4m3
 
 # [out, in]: SmolLM2's, Qwen2.5's and Llama's layers, and sizes that fill no tile.
 SHAPES = [(960, 576), (1536, 8960), (4096, 4096), (6144, 4096), (4096, 14336), (100, 200)]
@@ -77,9 +78,7 @@ def random_fp8(
     num_out: int, num_in: int, group: int, device: Device, *, rounds_rows: bool, seed: int = 0
 ) -> Fp8Linear:
     """A matrix of e4m3 codes with a scale for so many columns."""
-    parts = random_matrix(num_out, num_in, device, seed).unflatten(1, (-1, group))
-    scales = parts.abs().amax(2) / 448
-    codes = (parts / scales[..., None]).flatten(1).to(torch.float8_e4m3fn)
+    codes, scales = to_e4m3(random_matrix(num_out, num_in, device, seed), group)
     return Fp8Linear(codes, scales, rounds_rows=rounds_rows)
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import torch
 
+from kernels.gpu.fp8_linear import Fp8Linear, multiplies_fp8
 from kernels.gpu.linear import GpuLinear
 from kernels.reference.weights import DecoderWeights, LayerWeights
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
 from tests.gpu_check.outcome import Skip
+from tests.support.coded_matrix import to_e4m3
 
 
 def small_families(*, tiny: bool) -> dict[str, DecoderSpec]:
@@ -92,12 +94,26 @@ SHAPES = {
 }
 
 
-def read_bytes(spec: DecoderSpec, dtype: torch.dtype) -> int:
-    """Bytes of weights that a decode step reads: all, but only rows of an untied embedding."""
+SHAPES["Llama-3.1-8B in fp8"] = SHAPES["Llama-3.1-8B"]
+
+
+def weights_type(name: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of a model's layers: dtype, or float8 of those that are named so."""
+    return torch.float8_e4m3fn if name.endswith("in fp8") else dtype
+
+
+def read_bytes(spec: DecoderSpec, dtype: torch.dtype, layers: torch.dtype) -> int:
+    """Bytes of weights that a decode step reads: all, but only rows of an untied embedding.
+
+    Layers may have a type of their own.
+    """
     shapes = spec.weight_shapes()
     if not spec.tied_head:
         del shapes["embed"]
-    return sum(torch.Size(shape).numel() for shape in shapes.values()) * dtype.itemsize
+    return sum(
+        torch.Size(shape).numel() * (layers if name.startswith("layers.") else dtype).itemsize
+        for name, shape in shapes.items()
+    )
 
 
 def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
@@ -105,13 +121,25 @@ def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
     return 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * dtype.itemsize
 
 
-def random_on_device(spec: DecoderSpec, dtype: torch.dtype, device: torch.device) -> DecoderWeights:
-    """Random weights that never were on the host, of a spec without norms of heads or outputs."""
+def random_on_device(
+    spec: DecoderSpec, dtype: torch.dtype, device: torch.device, layers: torch.dtype
+) -> DecoderWeights:
+    """Random weights that never were on the host, of a spec without norms of heads or outputs.
+
+    `layers` is the type of what the layers' matrices are kept in.
+    """
     generator = torch.Generator(device).manual_seed(0)
 
     def matrix(num_out: int, num_in: int) -> torch.Tensor:
         weight = torch.empty(num_out, num_in, dtype=dtype, device=device)
         return weight.normal_(0.0, num_in**-0.5, generator=generator)
+
+    def linear(num_out: int, num_in: int, *, bias: bool = False) -> GpuLinear | Fp8Linear:
+        weight, bias_of = matrix(num_out, num_in), matrix(1, num_out)[0] if bias else None
+        if layers is dtype:
+            return GpuLinear(weight, bias_of)
+        codes, scales = to_e4m3(weight.float(), num_in)
+        return Fp8Linear(codes, scales, bias_of, rounds_rows=multiplies_fp8(device, dtype))
 
     def ones() -> torch.Tensor:
         return torch.ones(spec.hidden_size, dtype=dtype, device=device)
@@ -123,13 +151,13 @@ def random_on_device(spec: DecoderSpec, dtype: torch.dtype, device: torch.device
     layers = tuple(
         LayerWeights(
             attn_norm=ones(),
-            qkv=GpuLinear(matrix(qkv, hidden), matrix(1, qkv)[0] if spec.qkv_bias else None),
+            qkv=linear(qkv, hidden, bias=spec.qkv_bias),
             qk_norm=None,
-            o=GpuLinear(matrix(hidden, q)),
+            o=linear(hidden, q),
             post_attn_norm=None,
             mlp_norm=ones(),
-            gate_up=GpuLinear(matrix(2 * inner, hidden)),
-            down=GpuLinear(matrix(hidden, inner)),
+            gate_up=linear(2 * inner, hidden),
+            down=linear(hidden, inner),
             post_mlp_norm=None,
         )
         for _ in spec.layers

@@ -29,6 +29,7 @@ from tests.gpu_check.models import (
     read_bytes,
     small_families,
     smollm2_file,
+    weights_type,
 )
 from tests.gpu_check.outcome import Findings, Skip
 from tests.support.picks import picks_of
@@ -110,17 +111,17 @@ def measure_decoder(device: Device, name: str) -> Findings:
         spec, dtype = small_families(tiny=True)["llama"], torch.float32
         streams, prompt, steps, batched = (1, 2), 5, 1, 64
     weights = sum(torch.Size(shape).numel() for shape in spec.weight_shapes().values())
-    per_token = kv_bytes_per_token(spec, dtype)
+    per_token, layers = kv_bytes_per_token(spec, dtype), weights_type(name, dtype)
     max_tokens = prompt + len(streams) * (_WARM_STEPS + steps)
     room = device.free_bytes - 1.1 * weights * dtype.itemsize - 3 * 2**30
     if not device.is_interpreted:
         streams = tuple(n for n in streams if n * max_tokens * per_token < room)
         device.need(1.1 * weights * dtype.itemsize + max_tokens * per_token + 3 * 2**30)
     start = time.perf_counter()
-    crowd = _crowd(device, spec, dtype, streams[-1], max_tokens, batched)
+    crowd = _crowd(device, spec, dtype, layers, streams[-1], max_tokens, batched)
     ready = time.perf_counter() - start
     rows, filled = [], 0
-    read = read_bytes(spec, dtype)
+    read = read_bytes(spec, dtype, layers)
     for count in streams:
         tokens = (count - filled) * prompt
         seconds = _timed(lambda n=count, m=filled: crowd.prefill(m, n, prompt, batched))
@@ -153,11 +154,17 @@ def _timed(work) -> float:
 
 
 def _crowd(
-    device: Device, spec: DecoderSpec, dtype: torch.dtype, most: int, max_tokens: int, batched: int
+    device: Device,
+    spec: DecoderSpec,
+    dtype: torch.dtype,
+    layers: torch.dtype,
+    most: int,
+    max_tokens: int,
+    batched: int,
 ) -> Crowd:
     on = device.torch_device
     decoder = GpuDecoder(
-        Shard(spec, 0, 1), dtype, random_on_device(spec, dtype, on), on,
+        Shard(spec, 0, 1), dtype, random_on_device(spec, dtype, on, layers), on,
         max_num_batched_tokens=batched, max_num_seqs=most, kv_dtype=dtype,
         collectives=Single(),
     )  # fmt: skip

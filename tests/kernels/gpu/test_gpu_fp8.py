@@ -6,7 +6,6 @@ precision; torch._scaled_mm, which a CPU has as well, is another's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 from kernels.backend import Precision
-from kernels.coded import FP8, FP8_WEIGHTS, CodedRows
+from kernels.coded import FP8, FP8_WEIGHTS
 from kernels.collectives import Single
 from kernels.gpu.backend import GpuBackend
 from kernels.gpu.decoder import GpuDecoder
@@ -29,6 +28,7 @@ from kernels.reference.weights import load_weights
 from kernels.sharding import Shard
 from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
+from tests.support.coded_matrix import Coded, coded_fp8, to_e4m3
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,19 +37,11 @@ if TYPE_CHECKING:
     from kernels.coded import CodedTensor
 
 CPU = torch.device("cpu")
-LEVELS = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
 PROMPT = [3, 50, 7, 7, 61, 12, 40]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def to_e4m3(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes, and scales [out, groups]."""
-    parts = weight.unflatten(1, (-1, group))
-    scales = parts.abs().amax(2) / 448
-    return (parts / scales[..., None]).flatten(1).to(torch.float8_e4m3fn), scales
 
 
 def rounded(x: torch.Tensor) -> torch.Tensor:
@@ -126,37 +118,9 @@ def test_rows_that_are_not_rounded_have_the_bits_of_the_decoded_matrix(
     assert torch.equal(result, gemm(x, decoded.to(dtype), bias))
 
 
-@dataclass
-class Codes:
-    """A matrix of codes, as a loader gives it."""
-
-    codes: np.ndarray
-    scales: np.ndarray
-    scheme: str = FP8
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.codes.shape
-
-    @property
-    def nbytes(self) -> int:
-        return self.codes.nbytes + self.scales.nbytes
-
-    def rows(self, start: int, stop: int) -> CodedRows:
-        return CodedRows(self.codes[start:stop], self.scales[start:stop], 0, levels=LEVELS)
-
-    def to_float32(self) -> np.ndarray:
-        return self.rows(0, len(self.codes)).to_float32()
-
-
-def coded(weight: torch.Tensor, group: int, scheme: str = FP8) -> Codes:
-    codes, scales = to_e4m3(weight, group)
-    return Codes(codes.view(torch.uint8).numpy(), scales.numpy(), scheme)
-
-
 def test_matrices_with_groups_of_their_own_are_stacked() -> None:
     groups = {384: FP8, 192: FP8_WEIGHTS, 128: FP8_WEIGHTS}
-    parts = [coded(random(16, 384, seed=group), group, groups[group]) for group in groups]
+    parts = [coded_fp8(random(16, 384, seed=group), group, groups[group]) for group in groups]
     x = random(3, 384)
 
     held = fp8_linear(parts, None, CPU, rounds_rows=True)
@@ -168,7 +132,7 @@ def test_matrices_with_groups_of_their_own_are_stacked() -> None:
 
 @pytest.mark.parametrize("part", ["codes", "scales"])
 def test_what_is_not_finite_is_refused(part: str) -> None:
-    broken = coded(random(16, 64), 64)
+    broken = coded_fp8(random(16, 64), 64)
     getattr(broken, part)[3, 0] = {"codes": 0xFF, "scales": np.inf}[part]
 
     with pytest.raises(ValueError, match=f"{part}.* not finite"):
@@ -193,11 +157,11 @@ SPEC = DecoderSpec(
 
 def source() -> DictSource:
     """A model in fp8, a scale for each output."""
-    weights: dict[str, torch.Tensor | Codes] = dict(random_weights(SPEC))
+    weights: dict[str, torch.Tensor | Coded] = dict(random_weights(SPEC))
     for name, shape in SPEC.weight_shapes().items():
         if name.startswith("layers.") and len(shape) == 2:
             scheme = FP8_WEIGHTS if name == "layers.1.o" else FP8
-            weights[name] = coded(weights[name], shape[1], scheme)
+            weights[name] = coded_fp8(weights[name], shape[1], scheme)
     return DictSource(weights)
 
 
