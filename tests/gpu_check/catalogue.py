@@ -138,7 +138,7 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
     ]
     checks += [
         Check(Section.SERVING, name, _later("serving:measure_decoder", device, name))
-        for name in (SHAPES[:1] + SHAPES[-1:] if device.is_interpreted else SHAPES)
+        for name in (SHAPES[-1:] if device.is_interpreted else SHAPES)
     ]
     checks.append(
         Check(Section.SERVING, "octavo serve", _later("serving:measure_server", device, model))

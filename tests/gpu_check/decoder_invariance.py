@@ -29,6 +29,8 @@ def check_decoder(device: Device, dtype: torch.dtype, family: str) -> Findings:
 def check_fp8_decoder(device: Device, dtype: torch.dtype) -> Findings:
     """The same of Llama with weights in float8; rows are rounded too in 16 bits, where it can."""
     spec = small_families(tiny=device.is_interpreted)["llama"]
+    if device.is_interpreted:
+        spec = dataclasses.replace(spec, layers=spec.layers[:1])
     weights: dict[str, torch.Tensor | Coded] = dict(random_weights(spec))
     for name, shape in spec.weight_shapes().items():
         if name.startswith("layers.") and len(shape) == 2:

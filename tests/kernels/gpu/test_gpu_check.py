@@ -37,7 +37,7 @@ def test_interpreted_every_figure_can_be_taken(tmp_path: Path) -> None:
     done = gpu_check("--interpret", "--sections", "benchmarks", "serving", "--output", str(report))
 
     assert done.returncode == 0, done.stdout + done.stderr
-    for row in ("| gemm, bf16 |", "| w4a16, groups of 128 |", "| rms_norm |", " decode at "):
+    for row in ("| gemm, bf16 |", "| fp8, rounded rows |", "| rms_norm |", " decode at "):
         assert row in report.read_text()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine_svc.loader.open_model import open_model
 from kernels.backend import Precision
 from kernels.coded import FP8, FP8_WEIGHTS
 from kernels.collectives import Single
@@ -22,16 +23,21 @@ from kernels.gpu.gemm import gemm, w8a16
 from kernels.gpu.linear import GpuLinear
 from kernels.gpu.matrix_plan import matrix_plan
 from kernels.gpu.quantization import RowFormat, quantise_rows
+from kernels.reference.backend import ReferenceBackend
 from kernels.reference.decoder import ReferenceDecoder
 from kernels.reference.linear import DenseLinear
 from kernels.reference.weights import load_weights
 from kernels.sharding import Shard
 from kernels.spec import DecoderSpec, LayerSpec, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
+from tests.support import quantized_checkpoints as written
 from tests.support.coded_matrix import Coded, coded_fp8, to_e4m3
+from tests.support.quantized_checkpoints import quantize_checkpoint
+from tests.support.tiny_models import make_tiny
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from kernels.backend import Decoder
     from kernels.coded import CodedTensor
@@ -57,9 +63,8 @@ def linear(num_out: int, num_in: int, bias: torch.Tensor | None = None) -> Fp8Li
     return Fp8Linear(codes, scales, bias, rounds_rows=True)
 
 
-@pytest.mark.parametrize("num_rows", [3, 70])
-def test_rows_are_rounded_and_multiplied_by_the_matrix_that_the_codes_mean(num_rows: int) -> None:
-    x, bias = random(num_rows, 1100, dtype=torch.float16), random(40, seed=2)
+def test_rows_are_rounded_and_multiplied_by_the_matrix_that_the_codes_mean() -> None:
+    x, bias = random(40, 1100, dtype=torch.float16), random(40, seed=2)
     held = linear(40, 1100, bias)
 
     result = held.float32(x)
@@ -102,8 +107,7 @@ def test_a_row_has_the_same_bits_in_every_company() -> None:
         (3, 1088, 64, torch.float16),
         (70, 1088, 64, torch.float16),
         (3, 1152, 128, torch.float32),
-        (70, 1100, 1100, torch.float16),
-        (3, 1100, 1100, torch.float32),
+        (3, 1100, 1100, torch.float16),
     ],
 )
 def test_rows_that_are_not_rounded_have_the_bits_of_the_decoded_matrix(
@@ -147,7 +151,7 @@ SPEC = DecoderSpec(
     num_heads=6,
     num_kv_heads=2,
     head_dim=16,
-    layers=(LayerSpec(RopeSpec()),) * 2,
+    layers=(LayerSpec(RopeSpec()),),
     norm_eps=1e-5,
     max_position=128,
     attention_scale=0.25,
@@ -160,7 +164,7 @@ def source() -> DictSource:
     weights: dict[str, torch.Tensor | Coded] = dict(random_weights(SPEC))
     for name, shape in SPEC.weight_shapes().items():
         if name.startswith("layers.") and len(shape) == 2:
-            scheme = FP8_WEIGHTS if name == "layers.1.o" else FP8
+            scheme = FP8_WEIGHTS if name == "layers.0.o" else FP8
             weights[name] = coded_fp8(weights[name], shape[1], scheme)
     return DictSource(weights)
 
@@ -257,8 +261,20 @@ def test_codes_are_planned_and_held_as_codes(
     decoder = backend().load(SPEC, source(), precision, unwatched)
 
     assert needs.weights == pytest.approx(decoder.weight_bytes, rel=0.02)
-    held = {
-        each.rounds_rows for layer in decoder._weights.layers[:1] for each in layer.linears
-        if isinstance(each, Fp8Linear)
-    }  # fmt: skip
-    assert held == (set() if rounds_rows is None else {rounds_rows})
+    qkv = decoder._weights.layers[0].qkv
+    assert (qkv.rounds_rows if isinstance(qkv, Fp8Linear) else None) is rounds_rows
+
+
+def test_a_file_s_codes_reach_the_device_as_they_were_meant(tmp_path: Path) -> None:
+    dense = make_tiny("qwen2", tmp_path / "dense", num_hidden_layers=1, intermediate_size=128)
+    quantize_checkpoint(dense, tmp_path / "blocks", written.fp8((48, 64)))
+    opened = open_model(tmp_path / "blocks")
+    assert opened.source.scheme("layers.0.down") == FP8_WEIGHTS
+    exact = Precision("float32", weights="auto", kv_cache="auto")
+
+    loaded = backend().load(opened.spec, opened.source, exact, unwatched)
+
+    reference = ReferenceBackend(threads=1).load(opened.spec, opened.source, exact, unwatched)
+    result, expected = (Run(each).step(("a", PROMPT))["a"] for each in (loaded, reference))
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    assert loaded.weight_bytes < 0.7 * reference.weight_bytes

@@ -87,9 +87,7 @@ def test_every_tile_multiplies_by_the_same_kind_of_instruction(target: Target, r
     [
         (SM80, "*i8", 128),
         (SM90, "*fp8e4nv", 16),
-        (SM90, "*fp8e4nv", 64),
         (SM90, "*fp8e4nv", 128),
-        (SM100, "*fp8e4nv", 16),
         (SM100, "*fp8e4nv", 128),
     ],
 )
@@ -101,8 +99,8 @@ def test_codes_are_multiplied_as_they_are(target: Target, array: str, rows: int)
 
 
 @pytest.mark.parametrize("size", [16_384, 53_248])
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_longest_rows_are_rounded_within_registers(target: Target, size: int):
+def test_the_longest_rows_are_rounded_within_registers(size: int):
+    target = SM100  # where most are needed
     is_long = size > quantization.WHOLE_ROW
     compiled = compile_for(
         quantization._quantise_long_rows if is_long else quantization._quantise_rows,
@@ -121,7 +119,7 @@ def test_the_longest_rows_are_rounded_within_registers(target: Target, size: int
     assert_fits(compiled, target)
 
 
-@pytest.mark.parametrize("rows", [16, 64, 128])
+@pytest.mark.parametrize("rows", [16, 128])
 @pytest.mark.parametrize("target", TARGETS)
 def test_float8_weights_meet_16_bit_rows_by_the_same_kind_of_instruction(target: Target, rows: int):
     compiled = compile_product(target, "*bf16", rows, group=128)
