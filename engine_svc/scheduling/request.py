@@ -108,8 +108,9 @@ class Request:
     def num_unplanned_tokens(self) -> int:
         """Tokens that the next step may compute: uncomputed ones, as the step in flight leaves
         them."""
-        there = self.num_tokens + self.num_awaited_tokens
-        return there - self.num_computed_tokens - self.num_in_flight_tokens
+        known = len(self.prompt_token_ids) + len(self.output_token_ids)
+        planned = self.num_computed_tokens + self.num_in_flight_tokens
+        return known + self.num_awaited_tokens - planned
 
     @property
     def plain(self) -> bool:

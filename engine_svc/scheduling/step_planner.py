@@ -157,17 +157,12 @@ class StepPlanner:
             self._preempt(plan, victim)
             if victim is request:
                 return False
-        ends = last == request.num_tokens + request.num_awaited_tokens
+        awaited = request.num_awaited_tokens
+        ends = last == request.num_tokens + awaited
+        samples, embeds = ends and not request.scores_only, ends and request.embeds
+        awaits = ends and awaited > 0
         plan.add(
-            ScheduledChunk(
-                request.key,
-                first,
-                num_tokens,
-                new_blocks,
-                samples=ends and not request.scores_only,
-                embeds=ends and request.embeds,
-                awaits=last > request.num_tokens,
-            )
+            ScheduledChunk(request.key, first, num_tokens, new_blocks, samples, (), embeds, awaits)
         )
         return True
 

@@ -41,6 +41,7 @@ class RequestState:
     next_prompt_logprob: int  # first prompt position that is still to be reported
     num_blocks: int = 0
     adapter_slot: int = -1
+    removed: bool = False  # its rows may be another's by now
 
 
 class InputBatch:
@@ -71,10 +72,6 @@ class InputBatch:
             return self._requests[key]
         except KeyError:
             raise ValueError(f"request {key} is not among the worker's requests") from None
-
-    def has(self, key: int, state: RequestState) -> bool:
-        """Whether this state is still the request's; not if it was removed, or came back since."""
-        return self._requests.get(key) is state
 
     def token_ids(self, key: int) -> npt.NDArray[np.int32]:
         """Prompt and output so far [num_tokens], as a view."""
@@ -116,6 +113,7 @@ class InputBatch:
         """Lets a request go and returns its last state."""
         state = self[key]
         del self._requests[key]
+        state.removed = True
         self._block_tables[state.row, : state.num_blocks] = 0
         self._free_rows.append(state.row)
         return state

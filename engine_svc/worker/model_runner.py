@@ -211,7 +211,8 @@ class ModelRunner:
             num_picks += 1 + len(chunk.draft_token_ids)
         for chunk in awaiting:
             sampling = self._batch[chunk.key].sampling
-            if chunk.key not in picks or not sampling.plain or sampling.matcher is not None:
+            needed = chunk.draft_token_ids or sampling.matcher is not None or not sampling.plain
+            if needed or chunk.key not in picks:
                 raise ValueError(f"request {chunk.key} awaits a token that it needs to know")
         return {chunk.key: picks[chunk.key] for chunk in awaiting}
 
@@ -229,10 +230,15 @@ class ModelRunner:
         states: list[SamplingState] = []
         guessed: list[int] = []
         for chunk in plain:
+            if not chunk.draft_token_ids:
+                rows.append(last_rows[chunk.key])
+                states.append(self._batch[chunk.key].sampling)
+                guessed.append(chunk.awaits)  # the token before it is not taken note of yet
+                continue
             num_drafts = len(chunk.draft_token_ids)
             rows += range(last_rows[chunk.key] - num_drafts, last_rows[chunk.key] + 1)
             states += [self._batch[chunk.key].sampling] * (num_drafts + 1)
-            guessed += range(chunk.awaits, chunk.awaits + num_drafts + 1)
+            guessed += range(num_drafts + 1)
         if all(state.matcher is None for state in states):
             return pick_inputs(rows, states, guessed)
         return pick_inputs(rows, states, guessed, *self._masks_of(plain, failed))
@@ -335,7 +341,7 @@ class ModelRunner:
         self, key: int, state: RequestState, tokens: Sequence[SampledToken], failed: dict[int, str]
     ) -> Iterator[SampledToken]:
         """A request's tokens as they are taken note of, up to one that completes its grammar."""
-        if not self._batch.has(key, state):
+        if state.removed:
             yield from tokens
             return
         matcher = state.sampling.matcher
