@@ -1,4 +1,4 @@
-"""A whole engine, from its flags, over a decoder that computes by itself: it runs one step ahead."""
+"""A whole engine, from its flags, runs one step ahead of a decoder that computes by itself."""
 
 from __future__ import annotations
 

@@ -145,3 +145,14 @@ def test_a_wrong_plan_is_caught(chunk):
 
     with pytest.raises(AssertionError):
         ScriptedExecutor().submit(ScheduledBatch(0, (), (request,), (chunk,)))
+
+
+def test_a_step_that_awaits_a_token_which_the_one_before_does_not_pick_is_refused():
+    executor = local_executor()
+    request = NewRequest(1, 0, (5, 6, 7), (), SamplingParams(), ())
+    chunk = ScheduledChunk(1, 0, 2, (0,), samples=False)
+    executor.submit(ScheduledBatch(0, (), (request,), (chunk,)))
+    awaits = ScheduledChunk(1, 2, 2, (), samples=True, awaits=True)
+
+    with pytest.raises(ValueError, match="request 1 awaits a token that it needs to know"):
+        executor.submit(ScheduledBatch(1, (), (), (awaits,)))
