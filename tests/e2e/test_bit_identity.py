@@ -100,8 +100,8 @@ async def _stream(client: httpx.AsyncClient, request: dict) -> list[tuple]:
 
 @contextmanager
 def _server(model: Path, directory: Path, *args: str) -> Iterator[RunningServer]:
-    name = ("--served-model-name", "m")
-    with running_server(model, *name, *args, log=directory / "log") as server:
+    base = ["--served-model-name=m", *(() if "--threads=1" in args else ("--threads=2",))]
+    with running_server(model, *base, *args, log=directory / "log") as server:
         yield server
 
 

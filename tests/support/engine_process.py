@@ -18,8 +18,8 @@ from octavo.engine.v1 import engine_pb2_grpc
 
 def channel_to(target: str) -> grpc.Channel:
     """A channel that soon notices an engine which begins to listen."""
-    often = ("initial_reconnect_backoff_ms", "min_reconnect_backoff_ms", "max_reconnect_backoff_ms")
-    return grpc.insecure_channel(target, options=[(f"grpc.{name}", 100) for name in often])
+    often = ("grpc.initial_reconnect_backoff_ms", "grpc.max_reconnect_backoff_ms")
+    return grpc.insecure_channel(target, options=[(name, 100) for name in often])
 
 
 def model_info(

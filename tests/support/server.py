@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,10 +71,21 @@ def launch(model: Path | str, *args: str, log: Path) -> tuple[subprocess.Popen[b
     """Starts `octavo serve` and returns at once: the process, its HTTP and its gRPC port."""
     port, grpc_port = free_port(), free_port()
     command = [sys.executable, "-m", "router_svc", "serve", str(model)]
-    command += ["--port", str(port), "--grpc-port", str(grpc_port), *args]
+    command += ["--port", str(port), "--grpc-port", str(grpc_port), *args, *_share_of_cores(args)]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, env=os.environ)
     return process, port, grpc_port
+
+
+def _share_of_cores(args: Sequence[str]) -> list[str]:
+    """Threads for an engine beside those of pytest-xdist's other jobs, unless a test says how many.
+
+    Two engines with two threads each take a third longer on two cores than with one.
+    """
+    jobs = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if jobs == 1 or any(arg.startswith("--threads") for arg in args):
+        return []
+    return [f"--threads={max(1, len(os.sched_getaffinity(0)) // jobs)}"]
 
 
 @contextmanager
