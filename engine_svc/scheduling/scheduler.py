@@ -203,8 +203,7 @@ class Scheduler:
         batch, running = self._in_flight.only(), self._running
         if not self._live or self._leaves_room_for_guesses(batch):
             return None
-        flying = ((running.get(chunk.key), chunk) for chunk in batch.chunks)
-        if any(request is not None and needs_results(request, chunk) for request, chunk in flying):
+        if any(needs_results(running.get(chunk.key), chunk) for chunk in batch.chunks):
             return None
         with foreseen(batch, running, self._config.max_model_len):
             if self._planner.needs_preemption:

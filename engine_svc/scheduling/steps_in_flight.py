@@ -77,12 +77,16 @@ class StepsInFlight:
         return self._steps[0].batch
 
 
-def needs_results(request: Request, chunk: ScheduledChunk) -> bool:
+def needs_results(request: Request | None, chunk: ScheduledChunk) -> bool:
     """Whether what follows a chunk in flight depends on more than where its token will be.
 
     A grammar's mask, penalties, bad words and log-probabilities depend on the tokens before, or on
     whole rows of logits; so do guesses, which also leave open how many tokens a step brings.
+    `request` is None if it has ended: then the worker may still have to read the logits that it
+    asked for, unless the chunk awaited its token, which only those do that ask for none.
     """
+    if request is None:
+        return not chunk.awaits
     if request.wants_prompt_logprobs or chunk.draft_token_ids:
         return True
     return chunk.samples and (request.sampling.grammar is not None or not request.plain)

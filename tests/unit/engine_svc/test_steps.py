@@ -204,16 +204,28 @@ def mixed_requests(grammar: object) -> list[Request]:
     ]
     return [
         plain(key, **(special[key // 7 % len(special)] if key % 7 == 0 else {}))
-        for key in range(7 * len(special))
+        for key in range(14 * len(special))
     ]
 
 
-def cancel_some(told: Run, report: Report) -> None:
-    """Every sixth request once it has three tokens, when the next step is under way."""
-    for token in report.outputs.tokens if report.outputs else ():
-        if token.key % 6 == 1 and token.position == 2:
-            told.engine.send(Cancel((token.key,)))
+def cancel_some(requests: Sequence[Request]) -> OnReport:
+    """Cancels every sixth request once it has three tokens, when the next step is under way, and
+    some of those that the next step waits for, when theirs is."""
+
+    def cancel(told: Run, report: Report) -> None:
+        keys = [
+            token.key
+            for token in (report.outputs.tokens if report.outputs else ())
+            if token.key % 6 == 1 and token.position == 2
+        ]
+        if report.outputs is None:
+            running = [r.key for r in requests if r.status is RequestStatus.RUNNING]
+            keys += [key for key in running if key % 7 == 0 and key > 42][:1]
+        if keys:
+            told.engine.send(Cancel(tuple(keys)))
             told.engine.send(FlushCache(lambda _count: None))
+
+    return cancel
 
 
 def adapt(decoder: AsyncPagedDecoder) -> None:
@@ -224,10 +236,10 @@ def adapt(decoder: AsyncPagedDecoder) -> None:
 @pytest.mark.parametrize("num_blocks", [400, 28], ids=["a roomy pool", "a pool that preempts"])
 def test_whatever_is_asked_for_and_whatever_happens_answers_are_the_same(grammar, num_blocks):
     requests = mixed_requests(grammar)
-    happens = {"num_blocks": num_blocks, "on_report": cancel_some, "prepare": adapt}
-    single = run(mixed_requests(grammar), ahead=False, **happens)
+    setting = {"num_blocks": num_blocks, "prepare": adapt}
+    single = run(mixed_requests(grammar), ahead=False, **setting)
 
-    ahead = run(requests, ahead=True, **happens)
+    ahead = run(requests, ahead=True, on_report=cancel_some(requests), **setting)
 
     whole = [r.key for r in requests if r.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)]
     assert_same(ahead, single, [key for key in whole if requests[key].deadline is None])
