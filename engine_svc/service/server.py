@@ -76,6 +76,7 @@ _SERVICES = tuple(
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 _UPKEEP_SECONDS = 0.5
+_READING_SECONDS = 0.1  # for clients to read the last they were sent
 _STOP_SECONDS = 5.0  # for streams to carry their last messages, and for the last step
 _FAILED_STEP_SECONDS = 1.0  # for a step after a fault, which may never end
 
@@ -188,6 +189,8 @@ class EngineServer:
         if self._upkeep is not None:
             self._upkeep.cancel()
             await asyncio.gather(self._upkeep, return_exceptions=True)
+        # gRPC drops what a client has not read when it writes to a connection that is closed.
+        await asyncio.sleep(_READING_SECONDS)
         await self._server.stop(_STOP_SECONDS)
         if self._grammars is not None:
             self._grammars.close()
