@@ -116,16 +116,23 @@ class Adapters:
 
     async def unload(self, name: str) -> None:
         """Lets an adapter go, and waits until none of its requests is left. Raises RequestError."""
+        await self._to_the_end(self._unload(name))
+
+    async def _unload(self, name: str) -> None:
+        if name not in self._by_name:
+            # It may be about to come, for a caller that has given up waiting and wants it undone.
+            async with self._loading:
+                pass
         adapter = self._by_name.pop(name, None)
         if adapter is not None:
             adapter.accepts = False
-            self._leaving[name] = self._start(self._unload(adapter))
+            self._leaving[name] = self._start(self._empty(adapter))
             self._changed()
         leaving = self._leaving.get(name)
         if leaving is None:
             message = "no adapter of this name is loaded"
             raise errors.refused(Code.NOT_FOUND, message, "ADAPTER_NOT_FOUND")
-        await asyncio.shield(leaving)
+        await leaving
 
     async def _load(self, setup: AdapterSetup, root: Path, name: str, source: str) -> pb.Adapter:
         async with self._loading:
@@ -167,7 +174,7 @@ class Adapters:
                 "NO_ADAPTER_SLOT",
             )
 
-    async def _unload(self, adapter: ServedAdapter) -> None:
+    async def _empty(self, adapter: ServedAdapter) -> None:
         try:
             await adapter.idle()
             await self._set(adapter.slot, None)

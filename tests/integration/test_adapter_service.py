@@ -262,6 +262,27 @@ async def test_a_load_whose_caller_goes_away_is_finished(tmp_path):
         assert await generate(engine, lora="a") == marked_output(engine, 0)
 
 
+async def test_an_unload_undoes_a_load_that_its_caller_did_not_wait_for(tmp_path):
+    make(tmp_path / "adapters", "a")
+    executor = ScriptedExecutor()
+    async with serving_adapters(tmp_path, executor) as engine:
+        executor.hold()
+        running = asyncio.ensure_future(generate(engine))
+        await engine.received(1)
+        call = load(engine, "a")
+        await engine.eventually(lambda: came_in(engine, "LoadAdapter"))
+        call.cancel()
+        undoing = asyncio.ensure_future(unload(engine, "a"))
+        await engine.eventually(lambda: came_in(engine, "UnloadAdapter"))
+        executor.release()
+        await running
+
+        await undoing
+
+        assert not await has_adapters(engine)
+        assert executor.adapters == {}
+
+
 async def came_in(engine, method):
     return await engine.metric("grpc_server_started_total", grpc_method=method)
 
