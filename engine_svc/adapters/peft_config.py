@@ -27,6 +27,7 @@ _T = TypeVar("_T")
 CONFIG = "adapter_config.json"
 _MAX_BYTES = 1 << 20
 _MAX_RANK = 1 << 16
+_MAX_PATTERNS = 4096  # each is held against each matrix
 _MODULE = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 
 # What would change the result, with the values that leave it off.
@@ -164,6 +165,8 @@ def _patterns(values: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     given = values.get(key) or {}
     if not isinstance(given, dict):
         raise _wrong(key, "must be an object")
+    if len(given) > _MAX_PATTERNS:
+        raise _wrong(key, f"has {len(given)} names, more than {_MAX_PATTERNS}")
     found = []
     for pattern, value in given.items():
         name = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")

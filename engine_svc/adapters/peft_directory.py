@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "adapter_model.safetensors"
 _PICKLE = "adapter_model.bin"
-_HEADER_ROOM = 8 << 20  # bytes
+_MAX_HEADER_BYTES = 2 << 20  # as Python's objects a header takes up to thirty times as much
 _MAX_ELEMENT_BYTES = 8
 _UNCHANGED = ("st_ino", "st_size", "st_mtime_ns")  # of a file that was not touched
 
@@ -71,7 +71,7 @@ def read_adapter(directory: Path, base: BaseModel, max_rank: int) -> ReadAdapter
             f"the adapter's rank {config.max_rank} is above --max-lora-rank {max_rank}"
         )
     path = _weights_file(directory)
-    size_limit = _MAX_ELEMENT_BYTES * adapter_elements(base.spec, max_rank) + _HEADER_ROOM
+    size_limit = _MAX_ELEMENT_BYTES * adapter_elements(base.spec, max_rank) + _MAX_HEADER_BYTES
     before = path.stat()
     if before.st_size > size_limit:
         raise ModelError(
@@ -79,7 +79,7 @@ def read_adapter(directory: Path, base: BaseModel, max_rank: int) -> ReadAdapter
             f"has less than {size_limit}"
         )
     digest = hashlib.sha256(hashlib.sha256(raw).digest() + _digest(path)).hexdigest()
-    entries = read_header(path)
+    entries = read_header(path, _MAX_HEADER_BYTES)
     pairs = pairs_of(entries, base.family, base.spec.num_layers)
     shapes = base.spec.weight_shapes()
     matrices = {}

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+_MAX_REASON = 500  # characters; what a file calls its tensors may be longer than gRPC's messages
+
 
 class Adapters:
     """The adapters of an engine; of one that takes none, `setup` is None."""
@@ -141,7 +143,7 @@ class Adapters:
             try:
                 loaded, packed = await asyncio.to_thread(_load_within, root, setup, name, source)
             except ModelError as error:
-                raise errors.invalid("source", str(error)) from error
+                raise errors.invalid("source", str(error)[:_MAX_REASON]) from error
             present = self._by_name.get(name)
             if present is not None and present.version == loaded.version:
                 return present.message()

@@ -45,8 +45,8 @@ class TensorEntry:
         return self.end - self.begin
 
 
-def read_header(path: Path) -> dict[str, TensorEntry]:
-    """The tensors of a file, by name.
+def read_header(path: Path, max_bytes: int = _MAX_HEADER_BYTES) -> dict[str, TensorEntry]:
+    """The tensors of a file, by name, whose header has at most `max_bytes`.
 
     Raises ModelError naming the file, and where a size is wrong the expected and the real one.
     """
@@ -56,9 +56,9 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
         if len(prefix) < _PREFIX.size:
             raise ModelError(f"{path.name}: expected at least {_PREFIX.size} bytes, got {size}")
         (length,) = _PREFIX.unpack(prefix)
-        if length > _MAX_HEADER_BYTES or _PREFIX.size + length > size:
+        if length > max_bytes or _PREFIX.size + length > size:
             raise ModelError(
-                f"{path.name}: its header takes {length} bytes (the limit is {_MAX_HEADER_BYTES}), "
+                f"{path.name}: its header takes {length} bytes (the limit is {max_bytes}), "
                 f"but the file has {size}"
             )
         raw = file.read(length)

@@ -367,6 +367,15 @@ async def test_only_sound_adapters_within_the_directory_are_loaded(name, source,
         assert details(error.value, BadRequest).field_violations[0].field == field
 
 
+async def test_a_reason_that_a_file_makes_long_still_arrives(tmp_path):
+    make(tmp_path / "adapters", "a")
+    header = b'{"%s": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}' % (b"x" * 50_000)
+    weights = tmp_path / "adapters" / "a" / "adapter_model.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header)
+    async with serving_adapters(tmp_path) as engine:
+        assert await code(load(engine, "a")) is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_an_engine_without_a_directory_says_which_flag_it_wants(tmp_path):
     make(tmp_path / "adapters", "a")
     async with serving_adapters(tmp_path, directory=False) as engine:

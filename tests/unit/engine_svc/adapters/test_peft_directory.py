@@ -160,6 +160,7 @@ def test_another_base_model_s_name_is_only_worth_a_notice(named, is_other, tmp_p
         ({"r": "4"}, "r has '4'"),
         ({"lora_alpha": None}, "lora_alpha"),
         ({"rank_pattern": {"(a+)+": 2}}, "rank_pattern"),
+        ({"rank_pattern": {f"m{i}": 2 for i in range(5000)}}, "5000 names"),
         ({"alpha_pattern": {".*q_proj": 2}}, "alpha_pattern"),
         ({"r": 17, "lora_alpha": 1}, "rank 17 is above --max-lora-rank 16"),
         ({"rank_pattern": {"q_proj": 32}}, "rank 32 is above --max-lora-rank 16"),
@@ -239,6 +240,11 @@ def test_pickles_are_never_read(tmp_path):
         ("adapter_model.safetensors", b"", "expected at least 8 bytes"),
         ("adapter_model.safetensors", struct.pack("<Q", 1 << 60), "its header takes"),
         ("adapter_model.safetensors", struct.pack("<Q", 2) + b"{}", "has no tensors"),
+        (
+            "adapter_model.safetensors",
+            struct.pack("<Q", 1 << 21 | 1) + b" " * (1 << 21 | 1),
+            "the limit is 2097152",
+        ),
     ],
 )
 def test_files_that_lie_are_refused(file, content, named, tmp_path):
