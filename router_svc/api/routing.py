@@ -43,7 +43,7 @@ def _candidate(member: Member, ranked: Ranked | None, adapter: Adapter | None) -
     if not member.may_serve:
         reason = "not ready"
     elif adapter is not None and not member.has(adapter):
-        other = member.adapter(adapter.name) is not None
+        other = adapter.name in member.adapters
         reason = "has another version of the adapter" if other else "does not have the adapter"
     return pb.RouteCandidate(
         engine=member.name,

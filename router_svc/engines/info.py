@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from router_svc.generation_types import Adapter
 
 
@@ -28,11 +30,7 @@ class EngineInfo:
     tokenizer_sha256: str = ""
     weights_version: str = ""
     block_size: int = 16  # tokens of a KV block
-    adapters: tuple[Adapter, ...] = ()  # that requests may name
-
-    def adapter(self, name: str) -> Adapter | None:
-        """The adapter of this name, if the engine has one."""
-        return next((each for each in self.adapters if each.name == name), None)
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)  # that requests may name
 
 
 @dataclass(frozen=True, slots=True)

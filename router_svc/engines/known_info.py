@@ -89,8 +89,8 @@ class KnownInfo:
 
     def lacks(self, adapter: Adapter) -> None:
         """The engine has refused a request for an adapter: it is asked what it has instead."""
-        if self.current is not None and adapter in self.current.adapters:
-            left = tuple(each for each in self.current.adapters if each != adapter)
+        if self.current is not None and self.current.adapters.get(adapter.name) == adapter:
+            left = {n: each for n, each in self.current.adapters.items() if each != adapter}
             self._set(replace(self.current, adapters=left))
         self._is_old.set()
 

@@ -56,9 +56,10 @@ def to_info(answer: pb.GetModelInfoResponse) -> EngineInfo:
         tokenizer_sha256=answer.tokenizer_sha256,
         weights_version=answer.weights_version,
         block_size=answer.block_size,
-        adapters=tuple(
-            Adapter(each.name, each.version, each.rank, each.source) for each in answer.adapters
-        ),
+        adapters={
+            each.name: Adapter(each.name, each.version, each.rank, each.source)
+            for each in answer.adapters
+        },
     )
 
 

@@ -41,23 +41,23 @@ async def load(members: Sequence[Member], name: str, source: str, seconds: float
     had: dict[str, Adapter | None] = {}
 
     async def load_on(member: Member) -> None:
-        had[member.name] = (await info_of(member.channel)).adapter(name)
+        had[member.name] = (await info_of(member.channel)).adapters.get(name)
         await load_adapter(member.channel, name, source, seconds)
 
     failures = await _on_all(ready, load_on)
-    loaded = [m for m in ready if m.name not in failures and m.adapter(name) is not None]
+    loaded = [m for m in ready if m.name not in failures and name in m.adapters]
     failures |= {
         member.name: ApiError(ErrorKind.INTERNAL, "it has not got it afterwards")
         for member in ready
         if member not in loaded and member.name not in failures
     }
-    adapter = loaded[0].adapter(name) if loaded else None
+    adapter = loaded[0].adapters.get(name) if loaded else None
     failures |= {
         member.name: ApiError(
             ErrorKind.INVALID_REQUEST, f"it has other files there than {loaded[0].name}"
         )
         for member in loaded
-        if member.adapter(name) != adapter
+        if member.adapters.get(name) != adapter
     }
     if adapter is not None and not failures:
         return Updated(adapter, [member.name for member in ready], away)
@@ -71,7 +71,7 @@ async def load(members: Sequence[Member], name: str, source: str, seconds: float
 async def unload(members: Sequence[Member], name: str, seconds: float) -> Updated:
     """Has all engines let an adapter go. Raises ApiError: 404 if none has it, or as `load`."""
     there, away = _split(members, lambda member: member.channel.connection is not None)
-    having = [(member, adapter) for member in there if (adapter := member.adapter(name))]
+    having = [(member, adapter) for member in there if (adapter := member.adapters.get(name))]
     if not having:
         raise ApiError(
             ErrorKind.NOT_FOUND,

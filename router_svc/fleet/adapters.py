@@ -35,7 +35,7 @@ class AdapterBook:
 
     def all(self) -> list[Adapter]:
         """The adapters that requests may name, by name."""
-        names = {each.name for member in self._present() for each in member.adapters}
+        names = {name for member in self._present() for name in member.adapters}
         known = (self.find(name) for name in sorted(names | self._in_use.keys()))
         return [adapter for adapter in known if adapter is not None]
 
@@ -43,7 +43,7 @@ class AdapterBook:
         """The adapter of a name, in the version that the fleet uses; None if nobody has it."""
         used = self._in_use.get(name)
         present = self._present()
-        having = [(member, each) for member in present if (each := member.adapter(name))]
+        having = [(member, each) for member in present if (each := member.adapters.get(name))]
         ready = [each for member, each in having if member.may_serve]
         if used is not None and used in ready:
             return used
@@ -66,7 +66,7 @@ class AdapterBook:
     def missing(self, adapter: Adapter) -> ApiError | None:
         """Why no engine will have an adapter again; None while one may, which is merely away."""
         present = self._present()
-        if any(member.adapter(adapter.name) == adapter for member in present):
+        if any(member.adapters.get(adapter.name) == adapter for member in present):
             return None
         if not any(member.may_serve for member in present):
             return None
@@ -93,7 +93,7 @@ class AdapterBook:
         self._complaints = kept | {member.name: complaints}
 
     def _complaints_of(self, member: Member) -> Iterator[str]:
-        for adapter in member.adapters:
+        for adapter in member.adapters.values():
             used = self.find(adapter.name)
             if used is not None and used != adapter:
                 yield (

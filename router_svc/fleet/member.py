@@ -15,7 +15,7 @@ from router_svc.fleet.policies import Candidate
 from router_svc.fleet.prefix_index import PrefixIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from router_svc.engines.channel import EngineChannel
     from router_svc.engines.info import EngineLoad
@@ -77,17 +77,13 @@ class Member:
         return self.channel.target
 
     @property
-    def adapters(self) -> Sequence[Adapter]:
-        """What it has, or had before it went away."""
-        return () if self.channel.info is None else self.channel.info.adapters
-
-    def adapter(self, name: str) -> Adapter | None:
-        """The adapter of this name, if it has one."""
-        return None if self.channel.info is None else self.channel.info.adapter(name)
+    def adapters(self) -> Mapping[str, Adapter]:
+        """What it has, or had before it went away, by name."""
+        return {} if self.channel.info is None else self.channel.info.adapters
 
     def has(self, adapter: Adapter | None) -> bool:
         """Whether it can apply an adapter, of that very version; to apply none is easy."""
-        return adapter is None or self.adapter(adapter.name) == adapter
+        return adapter is None or self.adapters.get(adapter.name) == adapter
 
     @property
     def may_serve(self) -> bool:

@@ -42,7 +42,7 @@ async def run_worker(fd: int, params: Mapping[str, Any]) -> int:
                 return [] if router is None else router.families()
 
         def on_ready(target: str, info: EngineInfo) -> None:
-            info = replace(info, adapters=())  # of which its parent needs none
+            info = replace(info, adapters={})  # of which its parent needs none
             control.tell({"ready": target, "info": asdict(info)})
 
         control = await Control.over(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from router_svc.errors import ErrorKind
 from router_svc.fleet.adapters import AdapterBook
@@ -16,12 +16,9 @@ class Engine:
     """What the book looks at of a member."""
 
     name: str
-    adapters: tuple[Adapter, ...] = ()
+    adapters: dict[str, Adapter] = field(default_factory=dict)
     may_serve: bool = True
     leaving: bool = False
-
-    def adapter(self, name: str) -> Adapter | None:
-        return next((each for each in self.adapters if each.name == name), None)
 
 
 def book_of(engines: list[Engine]) -> AdapterBook:
@@ -31,7 +28,7 @@ def book_of(engines: list[Engine]) -> AdapterBook:
 def test_the_first_version_is_used_until_no_ready_engine_has_it_and_does_not_come_back_then() -> (
     None
 ):
-    first, second = Engine("a", (V1,)), Engine("b", (V2,))
+    first, second = Engine("a", {"sql": V1}), Engine("b", {"sql": V2})
     book = book_of([first, second])
     assert book.find("sql") == V1
 
@@ -44,7 +41,7 @@ def test_the_first_version_is_used_until_no_ready_engine_has_it_and_does_not_com
 
 
 def test_an_adapter_whose_engines_are_away_stays_known() -> None:
-    engine, other = Engine("a", (V1,)), Engine("b")
+    engine, other = Engine("a", {"sql": V1}), Engine("b")
     book = book_of([engine, other])
 
     engine.may_serve = False
@@ -54,7 +51,7 @@ def test_an_adapter_whose_engines_are_away_stays_known() -> None:
 
 
 def test_an_adapter_whose_engines_are_no_longer_found_is_gone_once_another_is_ready() -> None:
-    engines = [Engine("a", (V1,))]
+    engines = [Engine("a", {"sql": V1})]
     book = book_of(engines)
     assert book.all() == [V1]
 
@@ -69,7 +66,7 @@ def test_an_adapter_whose_engines_are_no_longer_found_is_gone_once_another_is_re
 
 
 def test_an_engine_that_leaves_has_nothing_for_new_requests() -> None:
-    engines = [Engine("a", (V1,)), Engine("b")]
+    engines = [Engine("a", {"sql": V1}), Engine("b")]
     book = book_of(engines)
 
     engines[0].leaving = True
@@ -78,11 +75,11 @@ def test_an_engine_that_leaves_has_nothing_for_new_requests() -> None:
 
 
 def test_a_version_that_was_replaced_is_another_adapter() -> None:
-    engine = Engine("a", (V1,))
+    engine = Engine("a", {"sql": V1})
     book = book_of([engine])
     assert book.find("sql") == V1
 
-    engine.adapters = (V2,)
+    engine.adapters = {"sql": V2}
 
     replaced = book.missing(V1)
     assert replaced is not None
