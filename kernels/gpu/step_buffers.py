@@ -2,6 +2,9 @@
 
 Steps one ahead need no second set of them: on the device copies come after the step before, and on
 the host they are waited for before they are overwritten.
+
+All copies are of memory that is contiguous on both sides. Others torch makes by way of arrays of
+its own, of which the one on the host is not pinned: such a copy may wait for the step before.
 """
 
 from __future__ import annotations
@@ -53,7 +56,9 @@ class StepBuffers:
         self._rows = self._pair(4, max_tokens)
         self._loc = self._pair(max_requests + 1)
         self._lens = self._pair(max_requests)
-        self._tables = self._pair(max_requests, max_blocks)
+        self._tables = torch.zeros(max_requests, max_blocks, dtype=torch.int32, device=device)
+        # Rows of them as wide as a step needs, on their way to the rows that kernels read.
+        self._narrow_tables = self._pair(max_requests * max_blocks)
         self._pick_ints = self._pair(3 * max_tokens)
         self._pick_floats = self._pair(4 * max_tokens, dtype=torch.float64)
         self._picked = torch.zeros(max_tokens, dtype=torch.int32, device=device)
@@ -81,13 +86,13 @@ class StepBuffers:
             strict=True,
         ):
             row[:num_tokens] = values
-        rows[:, :num_rows].copy_(host[:, :num_rows], non_blocking=True)
+        for host_row, row_there in zip(host, rows, strict=True):
+            row_there[:num_rows].copy_(host_row[:num_rows], non_blocking=True)
         loc = self._fill(self._loc, inputs.query_start_loc, num_requests + 1, num_tokens)
         lens = self._fill(self._lens, inputs.seq_lens, num_requests, 0)
-        host_tables, tables = self._tables
         width = inputs.block_tables.shape[1]
-        host_tables.numpy()[:own, :width] = inputs.block_tables
-        tables[:own, :width].copy_(host_tables[:own, :width], non_blocking=True)
+        narrow = self._copy(self._narrow_tables, own, width, inputs.block_tables)
+        self._tables[:own, :width].copy_(narrow)
         pick_rows, picks = self._upload_picks(inputs.picks)
         if self._copied is not None:
             self._copied.record()
@@ -97,7 +102,7 @@ class StepBuffers:
             slot_mapping=rows[2, :num_rows],
             query_start_loc=loc,
             seq_lens=lens,
-            block_tables=tables[:num_requests],
+            block_tables=self._tables[:num_requests],
             max_query_len=int(np.diff(inputs.query_start_loc).max()),
             max_seq_len=int(inputs.seq_lens.max()),
             sources=None if inputs.picked is None else rows[3, :num_rows],
@@ -125,12 +130,11 @@ class StepBuffers:
         pair: tuple[torch.Tensor, torch.Tensor],
         num_rows: int,
         width: int,
-        rows: Sequence[npt.NDArray[np.generic]],
+        rows: Sequence[npt.NDArray[np.generic]] | npt.NDArray[np.generic],
     ) -> torch.Tensor:
         """Rows of one width, one after another in the buffer's memory: [num_rows, width]."""
         host, device = (each[: num_rows * width] for each in pair)
-        for row, values in zip(host.numpy().reshape(num_rows, width), rows, strict=True):
-            row[:] = values
+        host.numpy().reshape(num_rows, width)[:] = rows
         return device.copy_(host, non_blocking=True).view(num_rows, width)
 
     def _fill(
