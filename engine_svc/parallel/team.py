@@ -105,7 +105,8 @@ def assemble(settings: Settings, opened: OpenedModel, topology: Topology) -> Tea
     shard = shard_of(opened.spec, topology.num_ranks, topology.rank)
     device, _ = choose_device(settings.model.device)
     backend = take_device(device, topology)
-    check_shared_memory(backend, topology.local_size, free_bytes())
+    shm_disabled = os.environ.get("NCCL_SHM_DISABLE") == "1"
+    check_shared_memory(backend, topology.local_size, free_bytes(), shm_disabled=shm_disabled)
     listener = listen_for_ranks(topology)
     if listener is not None:
         topology = replace(topology, master_port=listener.getsockname()[1])

@@ -24,6 +24,10 @@ def test_what_is_enough_passes() -> None:
     check_shared_memory("nccl", 2, needed_bytes("nccl", 2))
 
 
+def test_who_follows_the_advice_to_disable_it_gets_by_with_dockers_default() -> None:
+    check_shared_memory("nccl", 2, DOCKERS_DEFAULT, shm_disabled=True)
+
+
 @pytest.mark.parametrize(("backend", "ranks"), [("gloo", 8), ("nccl", 1)])
 def test_who_takes_none_needs_none(backend: str, ranks: int) -> None:
     check_shared_memory(backend, ranks, 0)
