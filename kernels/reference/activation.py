@@ -1,8 +1,9 @@
 """Non-linear functions whose value for an element depends on neither its place nor its neighbours.
 
-torch computes most elements of a flat array with vector code and the last few, of each thread's
-part, with scalar code, and the two differ in the last bit for exp and tanh. So a call here covers
-few enough elements to stay on one thread, and starts and ends with whole rows or at fixed columns.
+On a CPU torch computes most elements of a flat array with vector code and the last few, of each
+thread's part, with scalar code, and the two differ in the last bit for exp and tanh. So a call here
+covers few enough elements to stay on one thread, and starts and ends with whole rows or at fixed
+columns. A GPU has one code for all elements: there a call covers all of them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _IN_PLACE: dict[Activation, Callable[[torch.Tensor], None]] = {
 
 def by_rows(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
     """Calls the in-place `function` on parts of x [rows, size], cut alike in every row."""
+    if x.device.type != "cpu":
+        function(x)
+        return
     size = x.shape[1]
     whole_rows = _SERIAL_ELEMENTS // size
     if whole_rows == 0:

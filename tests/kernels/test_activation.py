@@ -68,6 +68,15 @@ def test_rows_that_lie_end_to_end_share_no_vector(num_threads) -> None:
     assert torch.equal(x, torch.cat(alone))
 
 
+def test_a_device_that_computes_all_elements_alike_gets_them_in_one_call() -> None:
+    logits = torch.empty(64, 256_000, device="meta")
+    calls: list[torch.Tensor] = []
+
+    by_rows(calls.append, logits)
+
+    assert len(calls) == 1  # not the thousand that a CPU needs
+
+
 def test_a_cap_bounds_and_keeps_what_is_small() -> None:
     x = torch.tensor([[-1000.0, -0.01, 0.0, 0.01, 1000.0]])
 
