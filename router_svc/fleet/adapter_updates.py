@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from router_svc.engines.adapter_calls import info_of, load_adapter, unload_adapter
-from router_svc.errors import ApiError, ErrorKind
+from router_svc.errors import ApiError, ErrorKind, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -65,7 +65,7 @@ async def load(members: Sequence[Member], name: str, source: str, seconds: float
     new = [member for member in ready if member.name in had and had[member.name] is None]
     kept = await _on_all(new, lambda each: unload_adapter(each.channel, name, _UNDO_SECONDS))
     ending = f"; it may still be loaded on {', '.join(kept)}" if kept else ""
-    raise _failed(f"the adapter {name!r} was not loaded", failures, ending)
+    raise _failed(f"the adapter {shortened(name)!r} was not loaded", failures, ending)
 
 
 async def unload(members: Sequence[Member], name: str, seconds: float) -> Updated:
@@ -84,7 +84,7 @@ async def unload(members: Sequence[Member], name: str, seconds: float) -> Update
     freed = [member.name for member in engines if member.name not in failures]
     if failures:
         ending = f"; unloaded on {', '.join(freed)}" if freed else ""
-        raise _failed(f"the adapter {name!r} is still loaded", failures, ending)
+        raise _failed(f"the adapter {shortened(name)!r} is still loaded", failures, ending)
     return Updated(having[0][1], freed, away)
 
 

@@ -84,6 +84,13 @@ async def test_an_engine_that_cannot_load_leaves_none_with_the_adapter_that_had_
         assert [engine.adapters for engine in router.engines] == [{"sql": "v1"}, {}, {}]
 
 
+async def test_a_long_name_leaves_room_for_the_reason(tmp_path: Path) -> None:
+    async with adapter_router(tmp_path, {}, allow=True) as router:
+        refused = await load(router, "名" * 500)
+
+        assert refused.json()["error"]["message"].endswith(f"nothing at {PATH}")
+
+
 async def test_a_load_that_fails_is_undone_also_for_a_client_that_has_gone(tmp_path: Path) -> None:
     async with adapter_router(tmp_path, {}, {}, allow=True) as router:
         put(router, "v1", "")
