@@ -57,6 +57,7 @@ void Decoder::shrink(const DecoderMatrix& w, const float* x, int64_t stride) {
 
 void Decoder::expand(const DecoderMatrix& w, int64_t block, int64_t first_row, int64_t num_rows,
                      float* out, int64_t stride) const {
+  if (adapted_rows_.empty()) return;
   int part = 0;
   int64_t index = block;  // of the block within its part
   const int64_t k_block = k_offset_ / kBlockRows, v_block = v_offset_ / kBlockRows;
