@@ -24,15 +24,16 @@ from kernels.backend import AsyncDecoder
 from kernels.gpu.activation import gated_activation
 from kernels.gpu.begun_step import BegunGpuStep
 from kernels.gpu.fp8_linear import Fp8Linear
-from kernels.gpu.graphs import DecodeGraphs
+from kernels.gpu.graphs import DecodeGraphs, idle_step
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, W4Linear, prove_linears
 from kernels.gpu.lora import pack_on_device
+from kernels.gpu.matrix_plan import ROW_TILES
 from kernels.gpu.paged_attention import paged_attention, partial_sums
 from kernels.gpu.picked_tokens import take_picked
 from kernels.gpu.qk_norm_rope_cache_write import qk_norm_rope_cache_write
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
-from kernels.gpu.sampling import pick_tokens
+from kernels.gpu.sampling import DevicePicks, pick_tokens
 from kernels.gpu.step_buffers import StepBuffers
 from kernels.lora import check_adapter
 from kernels.reference.activation import softcap_
@@ -123,9 +124,10 @@ class GpuDecoder(AsyncDecoder):
             for _ in spec.layers
         ]
         max_blocks = min(-(-spec.max_position // block_size), num_blocks)
+        max_tokens = max(self._max_num_batched_tokens, self._max_num_seqs)
         self._buffers = StepBuffers(
             self._device,
-            max_tokens=max(self._max_num_batched_tokens, self._max_num_seqs),
+            max_tokens=max_tokens,
             max_requests=self._max_num_seqs,
             max_blocks=max_blocks,
         )
@@ -139,8 +141,31 @@ class GpuDecoder(AsyncDecoder):
             launch=attention_launch(self._device, spec.head_dim),
             device=self._device,
         )
+        if self._device.type == "cuda":
+            self._compile(min(max_tokens, self._max_seq_len))
         self._graphs = DecodeGraphs(self._device, self._max_num_seqs, self._layers)
         self._graphs.capture(self._buffers, self._max_seq_len)
+
+    @torch.inference_mode()
+    def _compile(self, most_rows: int) -> None:
+        """Launches what steps of any size and way to pick need, for Triton to compile it.
+
+        Otherwise the first long prompt, the first wide step and the first draw would wait for that,
+        and all other requests with them.
+        """
+        logits = None
+        for num_rows in ROW_TILES:
+            step = idle_step(1, min(num_rows, most_rows))
+            batch = self._buffers.upload(step, len(step.token_ids), 1)
+            logits = self._head(self._layers(batch))
+        if logits is None:
+            return
+        settings = torch.ones(4, 1, dtype=torch.float64, device=self._device)
+        ints = torch.zeros(2, 1, dtype=torch.int32, device=self._device)
+        every = ints.new_full((1, -(-logits.shape[1] // 32)), -1)
+        for masks in (None, every):
+            for greedy in (True, False):
+                pick_tokens(logits[:1], DevicePicks(settings, ints, masks, greedy))
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step."""

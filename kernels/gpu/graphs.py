@@ -58,7 +58,7 @@ class DecodeGraphs:
         """Captures all sizes, the largest first so that the others fit into its memory."""
         pool = None
         for size in reversed(self._sizes):
-            batch = buffers.upload(_idle_step(size), size, size)
+            batch = buffers.upload(idle_step(size), size, size)
             # Launched for the longest context; programs beyond a request's own end at once.
             batch = replace(batch, max_seq_len=max_seq_len)
             self._layers(batch)  # compiles what is not compiled yet, which a capture must not
@@ -78,19 +78,20 @@ class DecodeGraphs:
         return hidden
 
 
-def _idle_step(num_requests: int) -> StepInputs:
-    """A decode of so many requests that write nothing and see block 0."""
-    zeros = np.zeros(num_requests, np.int32)
+def idle_step(num_requests: int, tokens_each: int = 1) -> StepInputs:
+    """A step of so many requests that write nothing and see block 0."""
+    starts = np.arange(num_requests + 1, dtype=np.int32) * tokens_each
+    rows, requests = np.zeros(starts[-1], np.int32), np.zeros(num_requests, np.int32)
     return StepInputs(
-        token_ids=zeros,
-        positions=zeros,
-        slot_mapping=zeros - 1,
-        query_start_loc=np.arange(num_requests + 1, dtype=np.int32),
-        seq_lens=zeros + 1,
-        block_tables=zeros[:, None],
+        token_ids=rows,
+        positions=rows,
+        slot_mapping=rows - 1,
+        query_start_loc=starts,
+        seq_lens=requests + tokens_each,
+        block_tables=requests[:, None],
         picks=_no_picks(),
-        logits_rows=zeros[:0],
-        picked=zeros - 1,  # so that a replay can have tokens of the step before
+        logits_rows=rows[:0],
+        picked=rows - 1,  # so that a replay can have tokens of the step before
     )
 
 

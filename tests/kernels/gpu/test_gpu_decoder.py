@@ -15,6 +15,7 @@ import torch
 from kernels.backend import NOT_FINITE, Precision
 from kernels.gpu.backend import GpuBackend
 from kernels.gpu.decoder import GpuDecoder
+from kernels.gpu.sampling import DevicePicks, pick_tokens
 from kernels.reference.backend import ReferenceBackend
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
@@ -121,6 +122,25 @@ def test_a_row_that_is_not_finite_gives_no_token_and_harms_no_other() -> None:
     result = decoder.step(inputs)
 
     assert result.token_ids.tolist() == [NOT_FINITE, int(result.logits[0].argmax())]
+
+
+def test_what_is_compiled_before_serving_is_every_way_to_pick_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched: list[tuple[int, bool, bool]] = []
+
+    def pick(logits: torch.Tensor, picks: DevicePicks) -> torch.Tensor:
+        launched.append((logits.shape[1], picks.masks is not None, picks.greedy))
+        return pick_tokens(logits, picks)
+
+    decoder = _gpu(dataclasses.replace(LLAMA, layers=LLAMA.layers[:1]))
+    decoder.allocate_kv(4, BLOCK_SIZE)
+    monkeypatch.setattr("kernels.gpu.decoder.pick_tokens", pick)
+
+    decoder._compile(16)
+
+    assert set(launched) == {(80, masks, greedy) for masks in (0, 1) for greedy in (0, 1)}
+    assert not any(cache.any() for pair in decoder._caches for cache in pair)
 
 
 def test_keys_and_values_in_fp8_change_little() -> None:
