@@ -296,7 +296,10 @@ class GpuDecoder(AsyncDecoder):
         return self._collectives.gather(logits, [len(ids) for ids in self._vocabulary])
 
     def _to_device(self, values: Int32s) -> torch.Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+        rows = torch.from_numpy(values)
+        if self._device.type == "cuda":
+            rows = rows.pin_memory()  # else the copy may wait for the step before
+        return rows.to(self._device, non_blocking=True)
 
 
 def _on(table: RopeTable, device: torch.device) -> RopeTable:

@@ -205,7 +205,9 @@ class AdapterSlots:
             if (adapter := self._adapters.get(slot)) is None:
                 raise ValueError(f"adapters[{slots.index(slot)}] is {slot}: the slot is empty")
             own = torch.from_numpy(np.flatnonzero(slot_of_row == slot))
-            rows = own.to(self._device, non_blocking=True)  # a step may be under way there
+            if self._device.type == "cuda":
+                own = own.pin_memory()  # a step may be under way there, and shall not be waited for
+            rows = own.to(self._device, non_blocking=True)
             adapted += _tiled(adapter, rows)
         return StepAdapters(adapted)
 
