@@ -16,7 +16,8 @@ from kernels.cpu.weights import load_weights
 from kernels.reference.backend import ReferenceBackend
 from kernels.reference.quantization import int4_groups, int8_channels, rotated
 from kernels.reference.sampling import pick_tokens
-from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
+from kernels.spec import DecoderSpec, LayerSpec, RopeKind, RopeSpec
+from tests.kernels.decoder_specs import with_everything
 from tests.kernels.decoder_steps import BLOCK_SIZE, NUM_BLOCKS, DictSource, Run, random_weights
 from tests.support.picks import picks_of
 
@@ -37,28 +38,11 @@ PLAIN = DecoderSpec(
     attention_scale=0.25,
 )
 # Sizes that fill neither blocks nor vectors, and everything that a family may have.
-EVERYTHING = dataclasses.replace(
-    PLAIN,
-    vocab_size=333,
-    hidden_size=104,
-    intermediate_size=200,
-    head_dim=24,
-    layers=(
-        LayerSpec(RopeSpec(), window=24),
-        LayerSpec(RopeSpec(theta=1e6, kind=RopeKind.LINEAR, factor=8.0)),
-        LayerSpec(RopeSpec(), window=5),
-    ),
-    activation=Activation.GELU_TANH,
-    tied_head=True,
-    qkv_bias=True,
-    output_bias=True,
-    mlp_bias=True,
-    qk_norm=True,
-    post_norms=True,
-    norm_offset=1.0,
-    embedding_scale=104**0.5,
-    attention_softcap=20.0,
-    logit_softcap=15.0,
+EVERYTHING = with_everything(
+    dataclasses.replace(PLAIN, vocab_size=333, hidden_size=104, intermediate_size=200, head_dim=24),
+    LayerSpec(RopeSpec(), window=24),
+    LayerSpec(RopeSpec(theta=1e6, kind=RopeKind.LINEAR, factor=8.0)),
+    LayerSpec(RopeSpec(), window=5),
 )
 SPECS = {"plain": PLAIN, "everything": EVERYTHING}
 WEIGHTS = ("none", "int8", "int4")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -11,41 +9,13 @@ import torch
 from kernels.backend import Precision
 from kernels.lora import LoraAdapter, LowRank
 from kernels.reference.backend import ReferenceBackend
-from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
+from tests.kernels.decoder_specs import UNEVEN, UNEVEN_EVERYTHING
 from tests.kernels.decoder_steps import DictSource, Run, random_weights
 from tests.kernels.random_adapters import merged, random_adapter
 from tests.support.marked_adapter import MarkedAdapter
 from tests.support.thread_ranks import ThreadRanks
 
-# As in tests of sharding: nothing here divides among two ranks.
-PLAIN = DecoderSpec(
-    vocab_size=321,
-    hidden_size=96,
-    intermediate_size=105,
-    num_heads=6,
-    num_kv_heads=3,
-    head_dim=16,
-    layers=(LayerSpec(RopeSpec()),) * 2,
-    norm_eps=1e-5,
-    max_position=1024,
-    attention_scale=0.25,
-)
-EVERYTHING = dataclasses.replace(
-    PLAIN,
-    layers=(LayerSpec(RopeSpec(), window=24), LayerSpec(RopeSpec())),
-    activation=Activation.GELU_TANH,
-    tied_head=True,
-    qkv_bias=True,
-    output_bias=True,
-    mlp_bias=True,
-    qk_norm=True,
-    post_norms=True,
-    norm_offset=1.0,
-    embedding_scale=96**0.5,
-    attention_softcap=20.0,
-    logit_softcap=15.0,
-)
-SPECS = {"plain": PLAIN, "everything": EVERYTHING}
+SPECS = {"plain": UNEVEN, "everything": UNEVEN_EVERYTHING}
 PROMPT = [int(token) for token in np.random.default_rng(0).integers(321, size=70)]
 
 
@@ -98,37 +68,37 @@ def test_an_adapter_is_as_if_it_were_built_into_the_weights(name, size) -> None:
 
 @pytest.mark.parametrize("parts", [("v", "k"), ("o", "up"), ("gate", "down")])
 def test_an_adapter_may_name_some_matrices_only(parts) -> None:
-    adapter = random_adapter(EVERYTHING, seed=2, rank=9, parts=parts)
+    adapter = random_adapter(UNEVEN_EVERYTHING, seed=2, rank=9, parts=parts)
 
-    ours = Run(_load(EVERYTHING, {0: adapter}), {"a": 0}).step(("a", PROMPT))["a"]
+    ours = Run(_load(UNEVEN_EVERYTHING, {0: adapter}), {"a": 0}).step(("a", PROMPT))["a"]
 
-    built_in = _load(EVERYTHING, weights=merged(random_weights(EVERYTHING), adapter))
+    built_in = _load(UNEVEN_EVERYTHING, weights=merged(random_weights(UNEVEN_EVERYTHING), adapter))
     exact = Run(built_in).step(("a", PROMPT))["a"]
     assert (ours - exact).norm() < 1e-5 * exact.norm()
 
 
 def test_low_precision_errs_no_more_than_rounded_merged_weights_do() -> None:
-    adapter = random_adapter(PLAIN, seed=1)
-    weights = merged(random_weights(PLAIN), adapter)
-    exact = Run(_load(PLAIN, weights=weights)).step(("a", PROMPT))["a"]
+    adapter = random_adapter(UNEVEN, seed=1)
+    weights = merged(random_weights(UNEVEN), adapter)
+    exact = Run(_load(UNEVEN, weights=weights)).step(("a", PROMPT))["a"]
 
-    ours = Run(_load(PLAIN, {0: adapter}, dtype="bfloat16"), {"a": 0}).step(("a", PROMPT))["a"]
+    ours = Run(_load(UNEVEN, {0: adapter}, dtype="bfloat16"), {"a": 0}).step(("a", PROMPT))["a"]
 
-    theirs = Run(_load(PLAIN, weights=weights, dtype="bfloat16")).step(("a", PROMPT))["a"]
+    theirs = Run(_load(UNEVEN, weights=weights, dtype="bfloat16")).step(("a", PROMPT))["a"]
     assert (ours - exact).square().mean() <= 1.5 * (theirs - exact).square().mean()
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1), ("bfloat16", 1), ("float32", 2)])
 def test_each_request_has_its_own_adapter_whatever_the_batch(dtype, size) -> None:
     adapters = {
-        0: random_adapter(PLAIN, seed=3),
-        1: random_adapter(PLAIN, seed=4, rank=11, parts=("q", "v", "down")),
+        0: random_adapter(UNEVEN, seed=3),
+        1: random_adapter(UNEVEN, seed=4, rank=11, parts=("q", "v", "down")),
     }
     slots = {f"r{i}": i % 3 - 1 for i in range(12)}
     prompts = {name: PROMPT[: 4 + 5 * i] for i, name in enumerate(slots)}
     decoder, plain = (
-        _load(PLAIN, adapters, size=size, dtype=dtype),
-        _load(PLAIN, size=size, dtype=dtype),
+        _load(UNEVEN, adapters, size=size, dtype=dtype),
+        _load(UNEVEN, size=size, dtype=dtype),
     )
     alone = {
         name: Run(plain if slot < 0 else decoder, {name: slot}).step((name, prompts[name]))[name]
@@ -146,8 +116,8 @@ def test_each_request_has_its_own_adapter_whatever_the_batch(dtype, size) -> Non
 @pytest.mark.parametrize("num_threads", [2], indirect=True)
 @pytest.mark.usefixtures("num_threads")
 def test_more_rows_than_the_largest_tile_change_no_bit() -> None:
-    down = random_adapter(PLAIN, seed=1).matrices["layers.1.down"]
-    decoder, tokens = _load(PLAIN, {0: LoraAdapter({"layers.1.down": down})}), PROMPT * 9
+    down = random_adapter(UNEVEN, seed=1).matrices["layers.1.down"]
+    decoder, tokens = _load(UNEVEN, {0: LoraAdapter({"layers.1.down": down})}), PROMPT * 9
 
     whole = Run(decoder, {"a": 0}).step(("a", tokens))["a"]
 
@@ -157,8 +127,8 @@ def test_more_rows_than_the_largest_tile_change_no_bit() -> None:
 
 
 def test_a_slot_takes_another_adapter_and_is_refused_when_empty() -> None:
-    first, second = random_adapter(PLAIN, seed=5), random_adapter(PLAIN, seed=6)
-    decoder = _load(PLAIN, {1: first})
+    first, second = random_adapter(UNEVEN, seed=5), random_adapter(UNEVEN, seed=6)
+    decoder = _load(UNEVEN, {1: first})
     before = Run(decoder, {"a": 1}).step(("a", PROMPT))["a"]
 
     decoder.set_adapter(1, decoder.pack_adapter(second))
@@ -166,14 +136,14 @@ def test_a_slot_takes_another_adapter_and_is_refused_when_empty() -> None:
     decoder.set_adapter(1, None)
 
     assert not torch.equal(before, after)
-    other_slot = Run(_load(PLAIN, {0: second}), {"a": 0}).step(("a", PROMPT))["a"]
+    other_slot = Run(_load(UNEVEN, {0: second}), {"a": 0}).step(("a", PROMPT))["a"]
     assert torch.equal(after, other_slot)
     with pytest.raises(ValueError, match=r"adapters\[0\] is 1: the slot is empty"):
         Run(decoder, {"a": 1}).step(("a", PROMPT))
 
 
 def test_what_does_not_fit_the_model_is_refused_by_name() -> None:
-    decoder, fits = _load(PLAIN, dtype="float16"), random_adapter(PLAIN, seed=7)
+    decoder, fits = _load(UNEVEN, dtype="float16"), random_adapter(UNEVEN, seed=7)
     q = fits.matrices["layers.0.q"]
 
     for name, matrix, message in (
@@ -189,17 +159,17 @@ def test_what_does_not_fit_the_model_is_refused_by_name() -> None:
 
 
 def test_ranks_have_every_number_of_an_adapter_that_goes_with_their_weights() -> None:
-    adapter = random_adapter(PLAIN, seed=8)
-    ranks = _load(PLAIN, size=2)
+    adapter = random_adapter(UNEVEN, seed=8)
+    ranks = _load(UNEVEN, size=2)
 
     packed = [decoder.pack_adapter(adapter) for decoder in ranks.decoders]
 
-    whole = _load(PLAIN).pack_adapter(adapter)
+    whole = _load(UNEVEN).pack_adapter(adapter)
     assert max(each.nbytes for each in packed) < whole.nbytes < sum(each.nbytes for each in packed)
 
 
 def test_a_step_with_adapters_stays_within_the_planned_peak() -> None:
-    run = Run(_load(PLAIN, {0: random_adapter(PLAIN, seed=9, rank=16)}), {"a": 0})
+    run = Run(_load(UNEVEN, {0: random_adapter(UNEVEN, seed=9, rank=16)}), {"a": 0})
     tokens = (PROMPT * 5)[:300]  # more than are multiplied at once
 
     with torch.profiler.profile(
@@ -213,7 +183,7 @@ def test_a_step_with_adapters_stays_within_the_planned_peak() -> None:
             in_use += event.nbytes()
             peak = max(peak, in_use)
     needs = ReferenceBackend(torch.get_num_threads()).plan(
-        PLAIN,
+        UNEVEN,
         DictSource({}),
         Precision("float32", "auto", "auto"),
         block_size=16,

@@ -12,6 +12,7 @@ import torch
 from kernels.backend import NOT_FINITE, Precision, StoredTensor
 from kernels.reference.backend import ReferenceBackend
 from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeKind, RopeSpec
+from tests.kernels.decoder_specs import with_everything
 from tests.kernels.decoder_steps import BLOCK_SIZE, DictSource, Run, random_weights
 from tests.support.picks import picks_of
 from tests.support.stored_tensors import values
@@ -31,24 +32,11 @@ PLAIN = DecoderSpec(
     max_position=1024,
     attention_scale=0.25,
 )
-EVERYTHING = dataclasses.replace(
+EVERYTHING = with_everything(
     PLAIN,
-    layers=(
-        LayerSpec(RopeSpec(), window=24),
-        LayerSpec(RopeSpec(theta=1e6, kind=RopeKind.LINEAR, factor=8.0)),
-        LayerSpec(RopeSpec(), window=5),
-    ),
-    activation=Activation.GELU_TANH,
-    tied_head=True,
-    qkv_bias=True,
-    output_bias=True,
-    mlp_bias=True,
-    qk_norm=True,
-    post_norms=True,
-    norm_offset=1.0,
-    embedding_scale=96**0.5,
-    attention_softcap=20.0,
-    logit_softcap=15.0,
+    LayerSpec(RopeSpec(), window=24),
+    LayerSpec(RopeSpec(theta=1e6, kind=RopeKind.LINEAR, factor=8.0)),
+    LayerSpec(RopeSpec(), window=5),
 )
 SPECS = {"plain": PLAIN, "everything": EVERYTHING}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import gguf
 import numpy as np
 import pytest
@@ -13,41 +11,13 @@ from kernels.backend import Precision, StoredTensor
 from kernels.coded import FP8, INT4, UINT4
 from kernels.reference.backend import ReferenceBackend
 from kernels.sharding import Shard, ShardedWeights, parts
-from kernels.spec import Activation, DecoderSpec, LayerSpec, RopeSpec
+from tests.kernels.decoder_specs import UNEVEN, UNEVEN_EVERYTHING
 from tests.kernels.decoder_steps import DictSource, Run, random_weights
 from tests.support.coded_matrix import coded
 from tests.support.picks import picks_of
 from tests.support.thread_ranks import ThreadRanks
 
-# Three KV heads, 105 neurons and 321 tokens divide among neither 2 ranks nor, but for one, 3.
-UNEVEN = DecoderSpec(
-    vocab_size=321,
-    hidden_size=96,
-    intermediate_size=105,
-    num_heads=6,
-    num_kv_heads=3,
-    head_dim=16,
-    layers=(LayerSpec(RopeSpec()),) * 2,
-    norm_eps=1e-5,
-    max_position=1024,
-    attention_scale=0.25,
-)
-EVERYTHING = dataclasses.replace(
-    UNEVEN,
-    layers=(LayerSpec(RopeSpec(), window=24), LayerSpec(RopeSpec())),
-    activation=Activation.GELU_TANH,
-    tied_head=True,
-    qkv_bias=True,
-    output_bias=True,
-    mlp_bias=True,
-    qk_norm=True,
-    post_norms=True,
-    norm_offset=1.0,
-    embedding_scale=96**0.5,
-    attention_softcap=20.0,
-    logit_softcap=15.0,
-)
-SPECS = {"uneven": UNEVEN, "everything": EVERYTHING}
+SPECS = {"uneven": UNEVEN, "everything": UNEVEN_EVERYTHING}
 PROMPT = [int(token) for token in np.random.default_rng(0).integers(321, size=70)]
 OTHER = PROMPT[::-1][:9]
 
@@ -168,7 +138,7 @@ def test_ranks_compute_what_one_computes(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_of_ranks_depends_on_its_own_request_alone(dtype: str) -> None:
-    alone, mixed = (Run(_load(EVERYTHING, 2, dtype)) for _ in range(2))
+    alone, mixed = (Run(_load(UNEVEN_EVERYTHING, 2, dtype)) for _ in range(2))
 
     whole = alone.step(("a", PROMPT))["a"]
     first = mixed.step(("a", PROMPT[:33]), ("b", OTHER))["a"]
