@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernels.backend import Float32s
+    import numpy as np
+    import numpy.typing as npt
+
     from kernels.spec import DecoderSpec
+
+    Float32s = npt.NDArray[np.float32]
 
 ADAPTED = ("q", "k", "v", "o", "gate", "up", "down")  # parts of a layer that may have an adapter
 
