@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.engine.v1 import engine_pb2 as pb
 
@@ -13,7 +13,14 @@ from engine_svc.service.errors import invalid
 if TYPE_CHECKING:
     from engine_svc.scheduling.request import RequestStatus
     from engine_svc.service.errors import RequestError
-    from engine_svc.service.live_request import LiveRequest
+
+
+class AdapterUser(Protocol):
+    """A request that names an adapter, while it lives."""
+
+    def has(self, status: RequestStatus) -> bool:
+        """Whether a choice of it has this status."""
+        ...
 
 
 def not_loaded() -> RequestError:
@@ -31,21 +38,21 @@ class ServedAdapter:
     source: str
     slot: int
     accepts: bool = True
-    _live: set[LiveRequest] = field(default_factory=set)
+    _live: set[AdapterUser] = field(default_factory=set)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         """No request is alive yet."""
         self._idle.set()
 
-    def take(self, live: LiveRequest) -> None:
+    def take(self, live: AdapterUser) -> None:
         """A request begins. Raises RequestError once the adapter is being unloaded."""
         if not self.accepts:
             raise not_loaded()
         self._live.add(live)
         self._idle.clear()
 
-    def let_go(self, live: LiveRequest) -> None:
+    def let_go(self, live: AdapterUser) -> None:
         """All of a request's choices have ended, in the engine as well."""
         self._live.discard(live)
         if not self._live:
@@ -57,11 +64,7 @@ class ServedAdapter:
 
     def has(self, status: RequestStatus) -> bool:
         """Whether a choice of any of its requests has this status."""
-        return any(
-            choice.request.status is status
-            for live in self._live
-            for choice in live.choices.values()
-        )
+        return any(live.has(status) for live in self._live)
 
     def message(self) -> pb.Adapter:
         """As GetModelInfo gives it."""

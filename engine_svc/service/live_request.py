@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from octavo.logs import request_fields
 
 if TYPE_CHECKING:
-    from engine_svc.scheduling.request import Request
+    from engine_svc.scheduling.request import Request, RequestStatus
     from engine_svc.service.embedding import EmbedSubmission
     from engine_svc.service.output_stream import OutputStream
     from engine_svc.service.request_story import RequestStory
@@ -32,6 +32,10 @@ class LiveRequest:
     cached_tokens: int = 0  # of the choice that was scheduled first
     vectors: dict[int, Float32s] = field(default_factory=dict)  # embeddings, by choice
     story: RequestStory | None = None  # where it is traced
+
+    def has(self, status: RequestStatus) -> bool:
+        """Whether one of its choices has this status."""
+        return any(choice.request.status is status for choice in self.choices.values())
 
     def remove(self, choice: int) -> None:
         """One of its choices has ended; with the last, it lets its adapter go."""
