@@ -45,6 +45,7 @@ async def load(members: Sequence[Member], name: str, source: str, seconds: float
         await load_adapter(member.channel, name, source, seconds)
 
     failures = await _on_all(ready, load_on)
+    refused = [engine for engine, error in failures.items() if error.kind.is_clients_fault]
     loaded = [m for m in ready if m.name not in failures and name in m.adapters]
     failures |= {
         member.name: ApiError(ErrorKind.INTERNAL, "it has not got it afterwards")
@@ -61,8 +62,9 @@ async def load(members: Sequence[Member], name: str, source: str, seconds: float
     }
     if adapter is not None and not failures:
         return Updated(adapter, [member.name for member in ready], away)
-    # Whoever failed may have it all the same, if only its answer was lost.
-    new = [member for member in ready if member.name in had and had[member.name] is None]
+    # Whoever failed may have it all the same, if only its answer was lost. What an engine has that
+    # refused it is another router's.
+    new = [m for m in ready if m.name not in refused and m.name in had and had[m.name] is None]
     kept = await _on_all(new, lambda each: unload_adapter(each.channel, name, _UNDO_SECONDS))
     ending = f"; it may still be loaded on {', '.join(kept)}" if kept else ""
     raise _failed(f"the adapter {shortened(name)!r} was not loaded", failures, ending)

@@ -107,6 +107,22 @@ async def test_a_load_that_fails_is_undone_also_for_a_client_that_has_gone(tmp_p
         await until(lambda: router.engines[0].adapters == {})
 
 
+async def test_what_another_router_loads_meanwhile_is_not_undone(tmp_path: Path) -> None:
+    async with adapter_router(tmp_path, {}, allow=True) as router:
+        engine = router.engines[0]
+        put(router, "v1")
+        engine.may_load.clear()
+        loading = asyncio.create_task(load(router))
+        await until(lambda: engine.loading)
+        await engine.change({"sql": "v2"})
+        engine.may_load.set()
+
+        refused = await loading
+
+        assert "it has another of this name" in refused.json()["error"]["message"]
+        assert engine.adapters == {"sql": "v2"}
+
+
 async def test_engines_with_other_files_at_the_path_have_none_of_them(tmp_path: Path) -> None:
     async with adapter_router(tmp_path, {}, {}, allow=True) as router:
         put(router, "v1", "v2")

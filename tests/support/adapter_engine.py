@@ -69,6 +69,7 @@ class AdapterEngine(
         self._cached: asyncio.Queue[bytes] = asyncio.Queue()
         self.may_load = asyncio.Event()
         self.may_load.set()
+        self.loading = False  # whether it was ever asked to
         self.load_failure: tuple[grpc.StatusCode, str] | None = None
         self.unload_failure: tuple[grpc.StatusCode, str] | None = None
         self._state = telemetry_pb2.ENGINE_STATE_READY
@@ -162,6 +163,7 @@ class AdapterEngine(
             )
 
     async def LoadAdapter(self, request, context):  # noqa: N802 - gRPC's name
+        self.loading = True
         await self.may_load.wait()
         if self.load_failure is not None:
             await context.abort(*self.load_failure)
