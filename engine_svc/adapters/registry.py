@@ -58,6 +58,7 @@ class Adapters:
         self._on_change = on_change
         self._by_name: dict[str, ServedAdapter] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}  # by name, those whose requests run yet
+        self._emptying: set[ServedAdapter] = set()
         self._free_slots = list(range(setup.num_slots if setup else 0))
         self._loading = asyncio.Lock()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -92,8 +93,8 @@ class Adapters:
 
     def named(self, status: RequestStatus) -> str:
         """Names of adapters that have choices of this status, separated by commas."""
-        names = (name for name, adapter in self._by_name.items() if adapter.has(status))
-        return ",".join(sorted(names))
+        adapters = (*self._by_name.values(), *self._emptying)
+        return ",".join(sorted({adapter.name for adapter in adapters if adapter.has(status)}))
 
     @property
     def most(self) -> int:
@@ -177,12 +178,14 @@ class Adapters:
             )
 
     async def _empty(self, adapter: ServedAdapter) -> None:
+        self._emptying.add(adapter)
         try:
             await adapter.idle()
             await self._set(adapter.slot, None)
             self._free_slots.append(adapter.slot)
             log.info("adapter %s is unloaded", adapter.name)
         finally:
+            self._emptying.discard(adapter)
             if self._leaving.get(adapter.name) is asyncio.current_task():
                 del self._leaving[adapter.name]
 

@@ -291,6 +291,10 @@ async def has_adapters(engine):
     return bool((await info(engine)).adapters)
 
 
+async def has_one_adapter(engine):
+    return len((await info(engine)).adapters) == 1
+
+
 class BreakingOnce(ScriptedExecutor):
     """Cannot take the first adapter."""
 
@@ -417,6 +421,9 @@ async def test_metrics_name_the_adapters_that_run_and_wait(tmp_path):
         await engine.received(2)
 
         labels = {"max_lora": "2", "running_lora_adapters": "a", "waiting_lora_adapters": "b"}
+        assert await engine.metric("vllm:lora_requests_info", **labels) > 0
+        calls.append(asyncio.ensure_future(unload(engine, "a")))
+        await engine.eventually(lambda: has_one_adapter(engine))
         assert await engine.metric("vllm:lora_requests_info", **labels) > 0
         executor.release()
         await asyncio.gather(*calls)
