@@ -46,6 +46,7 @@ class KnownInfo:
         self._on_change = on_change
         self._revision = 0
         self._is_old = asyncio.Event()
+        self._asking = asyncio.Lock()  # one at a time, so that no older answer comes last
 
     async def begin(self, channel: grpc.aio.Channel) -> EngineInfo:
         """Asks over a new connection, maybe to another process; raises as `ask` does."""
@@ -54,8 +55,12 @@ class KnownInfo:
 
     async def ask(self, channel: grpc.aio.Channel) -> EngineInfo:
         """Asks the engine. Raises EngineMismatchError, or grpc.aio.AioRpcError for no answer."""
-        stub = engine_pb2_grpc.EngineStub(channel)
-        answer = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=_ASK_SECONDS)
+        async with self._asking:
+            stub = engine_pb2_grpc.EngineStub(channel)
+            answer = await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=_ASK_SECONDS)
+            return self._taken(answer)
+
+    def _taken(self, answer: pb.GetModelInfoResponse) -> EngineInfo:
         if answer.tokenizer_sha256 != self._tokenizer_sha256:
             raise EngineMismatchError(
                 f"its model {answer.source} has a tokeniser with SHA-256 {answer.tokenizer_sha256},"
