@@ -106,8 +106,7 @@ class EngineChannel:
         self._encoder_calls = EncoderCalls()
         self._ids = itertools.count(1)
         self._outbox: asyncio.Queue[pb.SessionRequest] | None = None
-        self._connected = False
-        self._serving = False  # what the engine's health service said last
+        self._serving = False  # what its health service said last over this connection
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -118,9 +117,8 @@ class EngineChannel:
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be submitted now: connected, and the engine is neither draining nor
-        stuck."""
-        return self._connected and self._serving
+        """Whether requests can be submitted now: the engine is connected and says that it serves."""
+        return self._serving
 
     @property
     def num_in_flight(self) -> int:
@@ -164,7 +162,7 @@ class EngineChannel:
         self, request: EncoderRequest, inputs: Iterable[EncoderInput]
     ) -> list[Sequence[float]]:
         """One vector an input, in their order; see `EncoderCalls.run`."""
-        if self._channel is None or not self._connected:
+        if self._channel is None or not self._serving:
             raise ApiError(ErrorKind.UNAVAILABLE, "no engine is ready")
         return await self._encoder_calls.run(self._channel, request, inputs, self._tokenizer_sha256)
 
@@ -242,7 +240,7 @@ class EngineChannel:
             finally:
                 self._channel = None
                 self._outbox = None
-                self._connected = False
+                self._serving = False
                 self.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
             await self._explain(refusal)
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
@@ -261,16 +259,14 @@ class EngineChannel:
         """Lets requests through until the connection breaks or the engine falls silent."""
         watches = [
             asyncio.create_task(self._known.follow(channel)),
-            asyncio.create_task(self._follow_health(channel)),
+            asyncio.create_task(self._follow_health(channel, info)),
             asyncio.create_task(self._follow_loads(channel)),
             asyncio.create_task(self._notice_silence()),
         ]
         if self._follow is not None:
             watches.append(asyncio.create_task(self._follow(channel)))
         if info.generates:
-            watches.append(asyncio.create_task(self._run_session(channel, info)))
-        else:
-            self._admit(info)
+            watches.append(asyncio.create_task(self._run_session(channel)))
         try:
             done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -280,14 +276,7 @@ class EngineChannel:
                 task.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
 
-    def _admit(self, info: EngineInfo) -> None:
-        self._serving = True
-        self._connected = True
-        self.ready_since = time.monotonic()
-        if self._on_ready is not None:
-            self._on_ready(info)
-
-    async def _run_session(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
+    async def _run_session(self, channel: grpc.aio.Channel) -> None:
         outbox: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
         call = engine_pb2_grpc.EngineStub(channel).Session()
 
@@ -301,7 +290,6 @@ class EngineChannel:
         # Not a request iterator: grpc leaves its task and generator behind when a call breaks.
         writer = asyncio.create_task(write())
         self._outbox = outbox
-        self._admit(info)
         try:
             async for message in call:
                 self._dispatch_runs(message.token_runs)
@@ -313,12 +301,23 @@ class EngineChannel:
             await asyncio.gather(writer, return_exceptions=True)
             call.cancel()
 
-    async def _follow_health(self, channel: grpc.aio.Channel) -> None:
+    async def _follow_health(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
+        """Lets requests through while the engine says that it serves.
+
+        Not before: one that is about to go still lets itself be connected to.
+        """
         request = health_pb2.HealthCheckRequest(service=_ENGINE_SERVICE)
         stub = health_pb2_grpc.HealthStub(channel)
         answers = stub.Watch(request)  # type: ignore[attr-defined] # its published types lack it
+        told = False
         async for answer in answers:
-            self._serving = answer.status == health_pb2.HealthCheckResponse.SERVING
+            serves = answer.status == health_pb2.HealthCheckResponse.SERVING
+            if serves and not self._serving:
+                self.ready_since = time.monotonic()
+            self._serving = serves
+            if serves and not told and self._on_ready is not None:
+                told = True
+                self._on_ready(info)
 
     async def _notice_silence(self) -> None:
         """Ends when the engine has said nothing for too long.

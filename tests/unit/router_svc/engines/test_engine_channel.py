@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 
@@ -16,6 +17,7 @@ from router_svc.errors import ApiError, ErrorKind
 from router_svc.generation_types import EngineDelta, EngineEvent, GenerationRequest, Sampling
 from tests.support.steady_telemetry import add_steady_telemetry
 
+SERVICE = "octavo.engine.v1.Engine"
 REQUEST = GenerationRequest("r", (1, 2), Sampling(temperature=0))
 
 
@@ -47,13 +49,14 @@ class ScriptedEngine(engine_pb2_grpc.EngineServicer):
 async def serve() -> AsyncIterator:
     servers = []
 
-    async def start(engine: ScriptedEngine) -> str:
+    async def start(engine: ScriptedEngine, statuses: health.aio.HealthServicer | None = None):
         server = grpc.aio.server()
         engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
         add_steady_telemetry(server)
-        servicer = health.aio.HealthServicer()
-        await servicer.set("octavo.engine.v1.Engine", health_pb2.HealthCheckResponse.SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        if statuses is None:
+            statuses = health.aio.HealthServicer()
+            await statuses.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(statuses, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         servers.append(server)
@@ -135,6 +138,26 @@ async def test_an_engine_with_another_tokeniser_is_never_ready(serve, caplog) ->
         assert await wait_ready(channel, 1) is None
 
     assert "has a tokeniser with SHA-256 abc, the router's has another" in caplog.text
+    await channel.close()
+
+
+async def test_an_engine_that_is_about_to_go_is_not_ready_though_it_lets_itself_be_connected_to(
+    serve,
+) -> None:
+    statuses = health.aio.HealthServicer()
+    await statuses.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
+    told = []
+    channel = EngineChannel(await serve(ScriptedEngine(), statuses), "abc", on_ready=told.append)
+    channel.start()
+
+    while channel.info is None or not channel.load.received_at:
+        await asyncio.sleep(0.01)
+        assert not channel.ready
+    assert not told
+    await statuses.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+
+    assert await wait_ready(channel, 5.0) is not None
+    assert len(told) == 1
     await channel.close()
 
 
