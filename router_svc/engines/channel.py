@@ -117,7 +117,7 @@ class EngineChannel:
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be submitted now: the engine is connected and says that it serves."""
+        """Whether requests can be submitted now: it is connected and says that it serves."""
         return self._serving
 
     @property
