@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from octavo.flags import Flags, with_flags
+from octavo.flag_lists import Flags, with_flags
 from octavo.tls import SERVER_TLS_FLAGS
 
 from router_svc.edge import EDGE_FLAGS

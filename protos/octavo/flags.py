@@ -2,25 +2,23 @@
 
 `octavo serve` parses them, turns the values back into arguments with `engine_args` and hands those
 to its child `python -m engine_svc`, which parses the same declarations. Names and meanings are
-vLLM's where vLLM has the flag. Each flag is also read from `OCTAVO_<NAME>`; the command line wins.
+vLLM's where vLLM has the flag.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from octavo.flag_lists import Flags, arguments, environment_name, with_flags
 from octavo.logs import LOG_FLAGS
 from octavo.lora_flags import LORA_FLAGS
 from octavo.tls import SERVER_TLS_FLAGS
 from octavo.tracing import TRACING_FLAGS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-Flags: TypeAlias = tuple[tuple[str, dict[str, Any]], ...]
-"""One entry per flag: its declaration, then what click.option takes."""
 
 _MAX_TOKENS = 1 << 24  # no served context or step comes near it, and sums stay far from overflow
 _MAX_BYTES = 1 << 48
@@ -320,7 +318,7 @@ _PLAN_FLAGS: Flags = (
         {
             "metavar": "NAME",
             "help": "Plan for the memory of a GPU, for example H100, less --gpu-memory-utilization."
-            " Sizes only: the engine has no GPU back end yet.",
+            " It need not be in this machine.",
         },
     ),
     (
@@ -333,24 +331,6 @@ _PLAN_FLAGS: Flags = (
     ),
     ("--json", {"is_flag": True, "help": "Print JSON instead of tables."}),
 )
-
-
-def _environment_name(declaration: str) -> str:
-    return "OCTAVO_" + declaration.split("/")[0].lstrip("-").replace("-", "_").upper()
-
-
-def _keywords(declaration: str, settings: dict[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"show_default": settings.get("default") is not None}
-    if not settings.get("hidden"):
-        shown |= {"envvar": _environment_name(declaration), "show_envvar": True}
-    return shown | settings
-
-
-def with_flags(flags: Flags, command: _Command) -> _Command:
-    """Decorates a click command with flags; each but a hidden one is read from its variable too."""
-    for declaration, settings in reversed(flags):
-        command = click.option(declaration, **_keywords(declaration, settings))(command)
-    return command
 
 
 def engine_options(command: _Command) -> _Command:
@@ -375,7 +355,7 @@ def plan_options(command: _Command) -> _Command:
 
 def plan_args(params: Mapping[str, Any]) -> list[str]:
     """As `engine_args`, for the flags of `plan_options`."""
-    return _arguments(_PLAN_FLAGS + _ENGINE_FLAGS, params)
+    return arguments(_PLAN_FLAGS + _ENGINE_FLAGS, params)
 
 
 def engine_args(params: Mapping[str, Any]) -> list[str]:
@@ -384,12 +364,12 @@ def engine_args(params: Mapping[str, Any]) -> list[str]:
     Keys are click's parameter names; absent and None values are left out, and so are keys that are
     not the engine's.
     """
-    return _arguments(_ENGINE_FLAGS, params)
+    return arguments(_ENGINE_FLAGS, params)
 
 
 def process_args(params: Mapping[str, Any]) -> list[str]:
     """The same for the flags of `process_options`."""
-    return _arguments(_PROCESS_FLAGS, params)
+    return arguments(_PROCESS_FLAGS, params)
 
 
 def without_process_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -398,21 +378,5 @@ def without_process_variables(environment: Mapping[str, str]) -> dict[str, str]:
     The variables of those flags may be meant for the process that starts it, which has some of the
     same names.
     """
-    names = {_environment_name(declaration) for declaration, _ in _PROCESS_FLAGS}
+    names = {environment_name(declaration) for declaration, _ in _PROCESS_FLAGS}
     return {name: text for name, text in environment.items() if name not in names}
-
-
-def _arguments(flags: Flags, params: Mapping[str, Any]) -> list[str]:
-    arguments: list[str] = []
-    for declaration, settings in flags:
-        option = click.Option([declaration], **_keywords(declaration, settings))
-        value = params.get(option.name or "")
-        if value is None:
-            continue
-        if option.is_flag:
-            arguments += option.opts if value else option.secondary_opts
-        elif option.multiple:
-            arguments += [f"{declaration}={item}" for item in value]
-        else:
-            arguments.append(f"{declaration}={value}")
-    return arguments

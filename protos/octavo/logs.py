@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from octavo.flags import Flags
+    from octavo.flag_lists import Flags
 
 LOG_FLAGS: Flags = (
     (

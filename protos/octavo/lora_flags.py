@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from octavo.flag_lists import Flags
 
 _MODULES = "--lora-modules"
 _IN_VARIABLE = re.compile(r"\{[^{}]*\}|\S+")
@@ -28,7 +30,7 @@ class _Module(click.ParamType):
         return _IN_VARIABLE.findall(rv)
 
 
-LORA_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+LORA_FLAGS: Flags = (
     (
         "--enable-lora/--no-enable-lora",
         {"default": False, "help": "Take LoRA adapters, and keep memory for them."},

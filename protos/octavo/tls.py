@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     import grpc
 
+    from octavo.flag_lists import Flags
+
 log = logging.getLogger(__name__)
 
 _READABLE = click.Path(dir_okay=False, path_type=Path)
@@ -37,8 +39,8 @@ _REQUIREMENTS = {
     "2": ssl.CERT_REQUIRED,
 }
 
-# Flags of a port that can be TLS: their declarations, then what click.option takes.
-SERVER_TLS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
+# Flags of a port that can be TLS.
+SERVER_TLS_FLAGS: Flags = (
     (
         "--ssl-certfile",
         {"type": _READABLE, "help": "PEM file with the certificate and its chain: TLS only."},

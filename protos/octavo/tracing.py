@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, Tracer
 
-    from octavo.flags import Flags
+    from octavo.flag_lists import Flags
 
 Signal: TypeAlias = Literal["traces", "metrics"]
 
