@@ -43,6 +43,7 @@ class ModelConfig:
     use_generation_config: bool
     threads: int | None
     device: str  # auto, cpu or cuda
+    batch_invariant: bool  # on a CPU answers are so in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             use_generation_config=params["generation_config"] == "auto",
             threads=params["threads"],
             device=params["device"],
+            batch_invariant=params["batch_invariant"],
         ),
         cache=CacheConfig(
             block_size=params["block_size"],

@@ -115,6 +115,7 @@ def _on_gpu(
     backend = gpu_backend(
         max_num_batched_tokens=step_tokens(settings, opened),
         max_num_seqs=settings.batch.max_num_seqs,
+        batch_invariant=settings.model.batch_invariant,
         collectives=collectives,
     )
     if collectives is not None:

@@ -15,6 +15,7 @@ from kernels.gpu.decoder import LOGIT_ROWS, SHARING_REQUESTS, GpuDecoder
 from kernels.gpu.fp8_linear import multiplies_fp8
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, coded_linear
+from kernels.gpu.vendor_linear import VendorLinear
 from kernels.reference.weights import load_weights
 from kernels.sharding import Shard, ShardedWeights
 
@@ -41,25 +42,29 @@ class GpuBackend:
         max_num_batched_tokens: int,
         max_num_seqs: int,
         collectives: Collectives | None = None,
+        batch_invariant: bool = True,
     ) -> None:
         """`device` is a CUDA device, or the CPU where Triton interprets kernels.
 
         With `collectives` of several ranks, decoders are this rank's part of a model; the two
-        numbers, which shape graphs and steps, are then the same on all ranks.
+        numbers, which shape graphs and steps, are then the same on all ranks. Unless the bits of a
+        row must be `batch_invariant`, the vendor's libraries multiply by dense and float8 weights.
         """
         self._device = device
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_num_seqs = max_num_seqs
         self._collectives = collectives or Single()
+        self._batch_invariant = batch_invariant
 
     @property
     def description(self) -> str:
         """One line for the start-up print."""
+        products = "" if self._batch_invariant else ", products by cuBLAS"
         if self._device.type == "cpu":
-            return "Triton's interpreter, for tests"
+            return f"Triton's interpreter, for tests{products}"
         major, minor = torch.cuda.get_device_capability(self._device)
         name = torch.cuda.get_device_name(self._device)
-        return f"Triton kernels on {name} (sm_{major}{minor}), CUDA graphs for decoding"
+        return f"Triton kernels on {name} (sm_{major}{minor}), CUDA graphs for decoding{products}"
 
     def multiplies_fp8(self, precision: Precision) -> bool:
         """Whether rows that meet fp8 weights are rounded to fp8 here, if the weights are for it."""
@@ -113,14 +118,19 @@ class GpuBackend:
         dtype, kv_dtype = _checked(precision)
         shard = self._shard(spec)
         spec, source = self._own(spec, source)
-        make_coded = partial(coded_linear, device=self._device, dtype=dtype)
+        make_coded = partial(
+            coded_linear,
+            device=self._device,
+            dtype=dtype,
+            batch_invariant=self._batch_invariant,
+        )
         weights = load_weights(
             spec,
             source,
             dtype,
             on_progress,
             device=self._device,
-            make_linear=GpuLinear,
+            make_linear=GpuLinear if self._batch_invariant else VendorLinear,
             make_coded=make_coded if _keeps(precision) else None,
         )
         return GpuDecoder(

@@ -26,7 +26,7 @@ from kernels.gpu.begun_step import BegunGpuStep
 from kernels.gpu.fp8_linear import Fp8Linear
 from kernels.gpu.graphs import DecodeGraphs, idle_step
 from kernels.gpu.launch_table import attention_launch
-from kernels.gpu.linear import GpuLinear, W4Linear, prove_linears
+from kernels.gpu.linear import GpuLinear, prove_linears
 from kernels.gpu.lora import pack_on_device
 from kernels.gpu.matrix_plan import ROW_TILES
 from kernels.gpu.paged_attention import paged_attention, partial_sums
@@ -35,6 +35,7 @@ from kernels.gpu.qk_norm_rope_cache_write import qk_norm_rope_cache_write
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from kernels.gpu.sampling import DevicePicks, pick_tokens
 from kernels.gpu.step_buffers import StepBuffers
+from kernels.gpu.vendor_linear import VendorLinear
 from kernels.lora import check_adapter
 from kernels.reference.activation import softcap_
 from kernels.reference.embedding import embedding
@@ -92,8 +93,7 @@ class GpuDecoder(AsyncDecoder):
                 for kind in {layer.rope for layer in spec.layers}
             }
             linears = [weights.head, *(each for layer in weights.layers for each in layer.linears)]
-            tiled = [each for each in linears if isinstance(each, GpuLinear | W4Linear | Fp8Linear)]
-            prove_linears(tiled, dtype, device)
+            prove_linears(linears, dtype, device)
 
     @property
     def weight_bytes(self) -> int:
@@ -287,7 +287,7 @@ class GpuDecoder(AsyncDecoder):
     def _head(self, hidden: torch.Tensor) -> torch.Tensor | None:
         """Float32 logits of normed rows; None on ranks that only have a part of them to give."""
         head = self._weights.head
-        if isinstance(head, GpuLinear | Fp8Linear):
+        if isinstance(head, GpuLinear | Fp8Linear | VendorLinear):
             logits = head.float32(hidden)
         else:
             logits = head(hidden).float()

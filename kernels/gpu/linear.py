@@ -12,6 +12,7 @@ from kernels.gpu.fp8_linear import Fp8Linear, fp8_linear, multiplies_fp8
 from kernels.gpu.gemm import gemm, prove_row_tiles
 from kernels.gpu.matrix_plan import ROW_TILES
 from kernels.gpu.quantization import RowFormat
+from kernels.gpu.vendor_linear import VendorFp8Linear
 from kernels.gpu.w4_layout import pack_w4
 from kernels.gpu.w4a16 import GROUPS, W4Weight, w4a16
 from kernels.reference.linear import DenseLinear
@@ -72,19 +73,29 @@ class W4Linear:
         self._row_tiles = row_tiles
 
 
+_TILED = (GpuLinear, W4Linear, Fp8Linear)
+
+
 def coded_linear(
     tensors: Sequence[CodedTensor],
     bias: torch.Tensor | None,
     device: torch.device,
     dtype: torch.dtype,
+    *,
+    batch_invariant: bool = True,
 ) -> W4Linear | Fp8Linear:
     """Matrices of `kernels.coded.keeps_codes` stacked along their outputs, their codes kept.
 
-    `dtype` is that of the rows to come. Raises ValueError for scales or codes that are not finite,
-    and where a file contradicts itself.
+    `dtype` is that of the rows to come. Unless rows must have equal bits in any batch, the vendor's
+    library multiplies those that are rounded. Raises ValueError for scales or codes that are not
+    finite, and where a file contradicts itself.
     """
     if tensors[0].scheme in (FP8, FP8_WEIGHTS):
-        return fp8_linear(tensors, bias, device, rounds_rows=multiplies_fp8(device, dtype))
+        linear = fp8_linear(tensors, bias, device, rounds_rows=multiplies_fp8(device, dtype))
+        by_vendor = linear.rounds_rows and not batch_invariant
+        if by_vendor and VendorFp8Linear.takes(linear.shape):
+            return VendorFp8Linear(linear.codes, linear.scales, bias, rounds_rows=True)
+        return linear
     return _w4_linear(tensors, bias, device)
 
 
@@ -127,13 +138,15 @@ def _zeros(part: CodedRows, num_in: int, group: int) -> np.ndarray:
     return _repeated(part.zeros, num_in, group)
 
 
-def prove_linears(linears: Iterable[TiledLinear], dtype: torch.dtype, device: torch.device) -> None:
-    """Has matrices use only tiles whose rows have equal bits on the device.
+def prove_linears(linears: Iterable[object], dtype: torch.dtype, device: torch.device) -> None:
+    """Has those matrices that have tiles use only such whose rows have equal bits on the device.
 
     Rows come in this dtype; those of matrices that round them are proved in float8.
     """
     by_type: dict[torch.dtype, list[TiledLinear]] = {}
     for linear in linears:
+        if isinstance(linear, VendorFp8Linear) or not isinstance(linear, _TILED):
+            continue
         rounded = isinstance(linear, Fp8Linear) and linear.rounds_rows
         by_type.setdefault(RowFormat.FP8.dtype if rounded else dtype, []).append(linear)
     for multiplied, alike in by_type.items():

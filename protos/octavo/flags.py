@@ -43,6 +43,16 @@ _ENGINE_FLAGS: Flags = (
         },
     ),
     (
+        "--batch-invariant/--no-batch-invariant",
+        {
+            "default": True,
+            "help": "Answers have the same bits whatever is computed beside them. Off: on a GPU "
+            "cuBLAS multiplies matrices, which may be faster, and near ties between tokens may "
+            "fall otherwise, also where another engine goes on with an answer. On a CPU they are "
+            "invariant in any case.",
+        },
+    ),
+    (
         "--dtype",
         {
             "type": click.Choice(["auto", "bfloat16", "float16", "half", "float32", "float"]),

@@ -81,6 +81,14 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
     checks += [
         Check(
             Section.DECODER,
+            f"{FAMILIES[0]} by cuBLAS, {name_of(dtype)}",
+            _later("decoder_checks:check_vendor_products", device, dtype, FAMILIES[0]),
+        )
+        for dtype in device.dtypes
+    ]
+    checks += [
+        Check(
+            Section.DECODER,
             f"adapters, {name_of(dtype)}",
             _later("adapter_checks:check_adapters", device, dtype),
         )

@@ -48,12 +48,14 @@ def gpu_decoder(
     *,
     max_num_batched_tokens: int = 512,
     max_num_seqs: int = 64,
+    batch_invariant: bool = True,
 ) -> Decoder:
     """The back end's decoder on the device."""
     backend = GpuBackend(
         device.torch_device,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
+        batch_invariant=batch_invariant,
     )
     return backend.load(spec, source, precision_of(dtype), lambda _done, _total: None)
 
@@ -98,6 +100,15 @@ def check_family(device: Device, dtype: torch.dtype, family: str) -> Findings:
     spec = small_families(tiny=device.is_interpreted)[family]
     tokens = prompt_of(spec, tiny=device.is_interpreted)
     decoder = gpu_decoder(device, spec, DictSource(random_weights(spec)), dtype)
+    return compared(spec, dtype, tokens, logits_of(decoder, tokens))
+
+
+def check_vendor_products(device: Device, dtype: torch.dtype, family: str) -> Findings:
+    """The same of a decoder whose products are cuBLAS's."""
+    spec = small_families(tiny=device.is_interpreted)[family]
+    tokens = prompt_of(spec, tiny=device.is_interpreted)
+    source = DictSource(random_weights(spec))
+    decoder = gpu_decoder(device, spec, source, dtype, batch_invariant=False)
     return compared(spec, dtype, tokens, logits_of(decoder, tokens))
 
 

@@ -25,15 +25,16 @@ _keys = itertools.count()
 
 def load(model: Path, *args: str) -> LoadedEngine:
     """The engine that `octavo engine MODEL ARGS` would run."""
-    return load_engine(_settings(model, args), StartupPrinter())
+    return load_engine(settings_of(model, *args), StartupPrinter())
 
 
 def load_encoder(model: Path, *args: str) -> LoadedEncoder:
     """The same for a model that embeds or scores."""
-    return encoder_startup.load_encoder(_settings(model, args), StartupPrinter())
+    return encoder_startup.load_encoder(settings_of(model, *args), StartupPrinter())
 
 
-def _settings(model: Path, args: Sequence[str]) -> Settings:
+def settings_of(model: Path, *args: str) -> Settings:
+    """What an engine makes of its command line."""
     return settings_from(model, _FLAGS.make_context("engine", list(args)).params)
 
 

@@ -46,7 +46,7 @@ PACKAGE_BUDGETS = {
     "router_svc/bench": 600,
     "router_svc/parsing": 2100,  # five formats of calls, each read back and enforced by a grammar
     "kernels/reference": 2050,  # with the definitions of sampling and adapters, and the encoders
-    "kernels/gpu": 4400,  # kernels with their launchers for codes of 4 and 8 bits, the decoder
+    "kernels/gpu": 4600,  # kernels with their launchers for codes of 4 and 8 bits, the decoder
     "kernels/cpu": 1950,  # weights: layout, packing and cache; a declaration for each C structure
 }
 
