@@ -106,7 +106,8 @@ class EngineChannel:
         self._encoder_calls = EncoderCalls()
         self._ids = itertools.count(1)
         self._outbox: asyncio.Queue[pb.SessionRequest] | None = None
-        self._serving = False  # what its health service said last over this connection
+        self._connected = False  # to an engine whose model was found to fit
+        self._serving: bool | None = None  # what it has said of that over this connection
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -118,7 +119,12 @@ class EngineChannel:
     @property
     def ready(self) -> bool:
         """Whether requests can be submitted now: it is connected and says that it serves."""
-        return self._serving
+        return self._serving is True
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it is connected and has not said that it does not serve."""
+        return self._connected and self._serving is not False
 
     @property
     def num_in_flight(self) -> int:
@@ -222,7 +228,7 @@ class EngineChannel:
                 async with self._dialer.channel(self.target, _CHANNEL_OPTIONS) as channel:
                     self._channel = channel
                     info = await self._known.begin(channel)
-                    failures = 0
+                    failures, self._connected = 0, True
                     await self._serve(channel, info)
                 log.warning("engine %s closed the session", self.target)
             except grpc.aio.AioRpcError as error:
@@ -240,7 +246,7 @@ class EngineChannel:
             finally:
                 self._channel = None
                 self._outbox = None
-                self._serving = False
+                self._connected, self._serving = False, None
                 self.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
             await self._explain(refusal)
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])

@@ -351,7 +351,7 @@ class Fleet:
         others = [
             member.channel.info
             for member in self._members.values()
-            if member.channel.ready and member.channel.info is not None
+            if member.channel.in_use and member.channel.info is not None
         ]
         for other in others:
             if other.weights_version != info.weights_version:

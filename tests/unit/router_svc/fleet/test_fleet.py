@@ -29,8 +29,10 @@ class OneTokenEngine(engine_pb2_grpc.EngineServicer):
 
     telemetry: SteadyTelemetry
 
-    def __init__(self) -> None:
+    def __init__(self, weights_version: str = "") -> None:
         self.go_on = asyncio.Event()
+        self.weights_version = weights_version
+        self.statuses = health.aio.HealthServicer()
 
     def drain(self) -> None:
         """Says that it takes no more."""
@@ -41,7 +43,9 @@ class OneTokenEngine(engine_pb2_grpc.EngineServicer):
         self.telemetry.load.state = telemetry_pb2.ENGINE_STATE_STALLED
 
     async def GetModelInfo(self, request, context):  # noqa: N802 - gRPC's name
-        return pb.GetModelInfoResponse(served_names=["m"], tokenizer_sha256="abc")
+        return pb.GetModelInfoResponse(
+            served_names=["m"], tokenizer_sha256="abc", weights_version=self.weights_version
+        )
 
     async def Session(self, requests, context):  # noqa: N802 - gRPC's name
         async for frame in requests:
@@ -62,9 +66,9 @@ async def served(engine: OneTokenEngine) -> AsyncIterator[tuple[grpc.aio.Server,
     server = grpc.aio.server()
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
     engine.telemetry = add_steady_telemetry(server)
-    servicer = health.aio.HealthServicer()
-    await servicer.set("octavo.engine.v1.Engine", health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    serving = health_pb2.HealthCheckResponse.SERVING
+    await engine.statuses.set("octavo.engine.v1.Engine", serving)
+    health_pb2_grpc.add_HealthServicer_to_server(engine.statuses, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -122,6 +126,38 @@ async def test_an_engine_that_is_found_again_meanwhile_stays() -> None:
 
         assert fleet.ready
         assert [member.name for member in fleet.members] == [target]
+
+
+class HeldStatuses(health.aio.HealthServicer):
+    """Says nothing of an engine's health until `go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def Watch(self, request, context):  # noqa: N802 - gRPC's name
+        await self.go_on.wait()
+        await super().Watch(request, context)
+
+
+async def test_of_engines_that_come_together_with_other_weights_only_one_is_used(caplog) -> None:
+    engines = [OneTokenEngine("v1"), OneTokenEngine("v2")]
+    held = [HeldStatuses(), HeldStatuses()]
+    for engine, statuses in zip(engines, held, strict=True):
+        engine.statuses = statuses
+    async with AsyncExitStack() as stack:
+        fleet = Fleet("abc")
+        stack.push_async_callback(fleet.close)
+        for engine in engines:
+            fleet.add((await stack.enter_async_context(served(engine)))[1])
+        channels = [member.channel for member in fleet.members]
+        await until(lambda: "its weights have the version" in caplog.text)
+
+        for statuses in held:
+            statuses.go_on.set()
+
+        await until(lambda: any(channel.ready for channel in channels))
+        assert [channel.ready for channel in channels].count(True) == 1
 
 
 async def test_an_engine_lost_while_it_is_asked_for_metrics_has_none() -> None:
