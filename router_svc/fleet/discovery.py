@@ -13,6 +13,7 @@ import logging
 import re
 import socket
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,8 @@ _DNS_SECONDS = 2.0
 _FILE_SECONDS = 1.0
 DEFAULT_PORT = 50061
 _BETWEEN = re.compile(r",(?=[^,/]*:)")
+_HOST = re.compile(r"[\w.-]+|\[[\w:.%]+\]")  # an IPv6 address has brackets
+_MAX_SOCKET_BYTES = 107  # of a path; unix(7): sun_path, less the null at its end
 
 
 class Source(Protocol):
@@ -52,8 +55,14 @@ def parse_source(text: str) -> Source:
     scheme, colon, rest = text.partition(":")
     match scheme:
         case "unix":
+            if not 0 < len(rest.encode()) <= _MAX_SOCKET_BYTES:
+                raise TargetError(
+                    f"{text}: must have a path of at most {_MAX_SOCKET_BYTES} bytes after unix:"
+                )
             return Fixed(text)
         case "file":
+            if not rest.strip("/"):
+                raise TargetError(f"{text}: must have a path after file:")
             return TargetFile(Path(rest.removeprefix("//")))
         case "dns":
             host, port = _host_port(rest.removeprefix("///"))
@@ -63,8 +72,12 @@ def parse_source(text: str) -> Source:
 
             namespace, slash, service = rest.removeprefix("///").partition("/")
             name, _, port_name = service.partition(":")
-            if not (slash and namespace and name):
+            if not (slash and namespace and name) or "/" in service:
                 raise TargetError(f"{text}: must be k8s:///namespace/service")
+            if find_spec("kubernetes") is None:
+                raise TargetError(
+                    f"{text}: the kubernetes client is missing: pip install 'octavo[kubernetes]'"
+                )
             return KubernetesService(namespace, name, port_name or None)
     if not colon:
         raise TargetError(f"{text}: must be host:port, unix:/path, dns:///, k8s:/// or file:/path")
@@ -73,11 +86,13 @@ def parse_source(text: str) -> Source:
 
 
 def _host_port(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host:
-        return text, DEFAULT_PORT
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, str(DEFAULT_PORT)
     if not (port.isdecimal() and 0 < int(port) < 65536):
         raise TargetError(f"{text}: must end with a port between 1 and 65535")
+    if not _HOST.fullmatch(host):
+        raise TargetError(f"{text}: must be host:port; {host!r} is no host")
     return host.strip("[]"), int(port)
 
 
@@ -140,6 +155,7 @@ class TargetFile:
         """
         seen: object = None
         emptied: object = None
+        fault = ""
         while True:
             try:
                 status = self.path.stat()
@@ -151,14 +167,15 @@ class TargetFile:
                         yield targets
                     else:
                         seen, emptied = before, version
+                    fault = ""
             except (OSError, UnicodeDecodeError, TargetError) as error:
-                if seen is None or not isinstance(error, OSError):
-                    log.error("%s is not used: %s", self.path, error)
-                seen = seen or "unreadable"
+                if str(error) != fault:
+                    log.error("%s changes nothing: %s", self.path, error)
+                fault, seen = str(error), seen or "unreadable"
             await asyncio.sleep(self.seconds)
 
     def _read(self) -> frozenset[str]:
-        lines = self.path.read_text(encoding="utf-8").splitlines()
+        lines = self.path.read_text(encoding="utf-8-sig").splitlines()
         targets = [line.strip() for line in lines]
         targets = [target for target in targets if target and not target.startswith("#")]
         for target in targets:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from kubernetes import client
+
 log = logging.getLogger(__name__)
 
 _WATCH_SECONDS = 300
@@ -57,19 +59,19 @@ class KubernetesService:
             stop.set()
 
     def _follow(self, tell: Callable[[frozenset[str]], None], stop: threading.Event) -> None:
-        from kubernetes import client, config, watch
+        from kubernetes import watch
 
-        try:
-            config.load_incluster_config()
-        except config.ConfigException:
-            config.load_kube_config()
-        api = client.DiscoveryV1Api()
+        api: client.DiscoveryV1Api | None = None
         selector = f"kubernetes.io/service-name={self.service}"
+        fault = ""
         while not stop.is_set():
             try:
+                if api is None:
+                    api = _api()
                 listed = api.list_namespaced_endpoint_slice(self.namespace, label_selector=selector)
                 slices = {each.metadata.name: each for each in listed.items}
                 tell(self._ready(slices))
+                fault = ""
                 events = watch.Watch().stream(
                     api.list_namespaced_endpoint_slice,
                     self.namespace,
@@ -88,7 +90,9 @@ class KubernetesService:
                         return
                 stop.wait(_PAUSE_SECONDS)  # a server that ends each watch at once is not hammered
             except Exception as error:  # noqa: BLE001 -- whatever it was, a new list may work
-                log.warning("endpoints of %s/%s: %s", self.namespace, self.service, error)
+                if (reason := _in_a_line(error)) != fault:
+                    log.warning("endpoints of %s/%s: %s", self.namespace, self.service, reason)
+                fault = reason
                 stop.wait(_PAUSE_SECONDS)
 
     def _ready(self, slices: dict[str, Any]) -> frozenset[str]:
@@ -118,3 +122,24 @@ class KubernetesService:
             return int(ports[0].port)
         log.warning("service %s/%s has no port %s", self.namespace, self.service, wanted)
         return None
+
+
+def _api() -> client.DiscoveryV1Api:
+    """The cluster's API. Raises ConfigException where nothing says how to reach one."""
+    from kubernetes import client, config
+
+    try:
+        config.load_incluster_config()
+    except config.ConfigException as outside:
+        try:
+            config.load_kube_config()
+        except config.ConfigException as error:
+            reason = f"neither in a cluster ({outside}) nor with a kubeconfig ({error})"
+            raise config.ConfigException(reason) from error
+    return client.DiscoveryV1Api()
+
+
+def _in_a_line(error: Exception) -> str:
+    """What the client's errors say; those of the API server have headers and a body below it."""
+    status, reason = vars(error).get("status"), vars(error).get("reason")
+    return f"{status} {reason}" if status else " ".join(str(error).split())

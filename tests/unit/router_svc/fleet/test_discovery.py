@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
+from router_svc.fleet import discovery
 from router_svc.fleet.discovery import (
     DnsName,
     Fixed,
@@ -36,10 +38,26 @@ def test_what_a_text_names(text: str, source: object) -> None:
     assert parse_source(text) == source
 
 
-@pytest.mark.parametrize("text", ["engine", "engine:", "engine:0", "engine:99999", "k8s:///models"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("engine", "engine:", "engine:0", "engine:99999", ":50061", "http://engine:80", "::1:5"),
+        *("a:1, b:2", "unix:", f"unix:/{'a' * 107}", "file:", "dns:///", "dns://10.0.0.1/a:1"),
+        *("k8s:///models", "k8s:///models/engines/x"),
+    ],
+)
 def test_a_text_that_names_no_engine_is_refused(text: str) -> None:
     with pytest.raises(TargetError):
         parse_source(text)
+
+
+def test_a_service_without_the_kubernetes_client_is_refused_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "find_spec", lambda _: None)
+
+    with pytest.raises(TargetError, match=re.escape("pip install 'octavo[kubernetes]'")):
+        parse_source("k8s:///models/engines")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +133,31 @@ async def test_a_file_that_is_gone_or_broken_changes_nothing(tmp_path: Path) -> 
         file.write_text("b:2\n")
 
         assert await later == {"b:2"}
+
+
+async def test_trouble_with_a_file_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "engines"
+    file.write_text("a:1\n")
+    looks = iter((file.unlink, lambda: None, lambda: file.write_text("b:2\n")))
+
+    async def touch_instead_of_sleeping(_: float) -> None:
+        next(looks)()
+
+    monkeypatch.setattr(asyncio, "sleep", touch_instead_of_sleeping)
+    async with aclosing(TargetFile(file).targets()) as targets:
+        assert [await anext(targets), await anext(targets)] == [{"a:1"}, {"b:2"}]
+
+    (message,) = caplog.messages
+    assert "No such file" in message
+
+
+async def test_a_mark_of_the_byte_order_is_no_part_of_a_target(tmp_path: Path) -> None:
+    file = tmp_path / "engines"
+    file.write_bytes(b"\xef\xbb\xbfa:1\r\n")
+    async with aclosing(TargetFile(file).targets()) as targets:
+        assert await anext(targets) == {"a:1"}
 
 
 async def test_a_name_is_resolved_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,3 +146,24 @@ async def test_a_named_port_is_used_where_one_is_wanted(api: ApiServer) -> None:
 
     async with aclosing(KubernetesService("models", "engines", "metrics").targets()) as targets:
         assert await anext(targets) == {"10.0.0.1:9000"}
+
+
+class OneLook(threading.Event):
+    """Is set by the first pause."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.set()
+        return True
+
+
+@pytest.mark.usefixtures("api")
+def test_without_a_cluster_the_log_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    location = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
+    monkeypatch.setattr(location, "/nonexistent/kubeconfig")
+
+    KubernetesService("models", "engines")._follow(lambda _: None, OneLook())
+
+    (message,) = caplog.messages
+    assert "neither in a cluster" in message
