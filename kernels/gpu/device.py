@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sysconfig
 from importlib.util import find_spec
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class GpuMemory(NamedTuple):
@@ -24,6 +30,31 @@ def why_unusable() -> str | None:
         return f"torch {torch.__version__} finds no GPU, or was built without CUDA"
     if find_spec("triton") is None:
         return "triton is not installed"
+    return why_no_launcher()
+
+
+def _make_launcher() -> None:
+    from triton.runtime import driver  # a build of torch without CUDA has no Triton
+
+    driver.active.get_current_target()
+
+
+def why_no_launcher(make: Callable[[], object] = _make_launcher) -> str | None:
+    """What Triton lacks to launch kernels, or None.
+
+    Its launcher is C with Python's headers, compiled on the machine where nothing of it is in
+    Triton's cache: a compiler that is missing, or headers, would show in the first launch only.
+    """
+    try:
+        make()
+    except subprocess.CalledProcessError as error:
+        headers = Path(sysconfig.get_paths()["include"])
+        if not (headers / "Python.h").is_file():
+            return f"Triton needs Python's headers, and {headers} has none (python3-dev on Debian)"
+        return f"Triton's launcher does not compile: {' '.join(map(str, error.cmd))}"
+    except (RuntimeError, AssertionError, ImportError, OSError) as error:
+        why, _, _ = str(error).partition("\n")
+        return f"Triton cannot launch kernels: {why}"
     return None
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.gpu_check.outcome import NoDeviceError, Section
+from tests.gpu_check.outcome import NoDeviceError, Outcome, Section
 from tests.gpu_check.report import Lines, markdown, summary, tables
 from tests.gpu_check.supervisor import Job, Supervisor
 from tests.gpu_check.worker import work
@@ -30,21 +30,32 @@ def main() -> int:
     sections = tuple(Section(name) for name in options.sections) or default
     job = Job(work, (options.interpret, sections, options.model))
     start = time.monotonic()
+    lines, outcomes = Lines(), list[Outcome]()
+
+    def show(outcome: Outcome) -> None:
+        lines(outcome)
+        outcomes.append(outcome)
+
     try:
-        supervisor = Supervisor(job, options.budget_seconds, Lines())
+        supervisor = Supervisor(job, options.budget_seconds, show)
     except NoDeviceError as error:
         print(f"gpu-check has no GPU to check: {error}.")
         print("docs/gpu.md says what to install; --interpret tests the script itself on a CPU.")
         return 2
     print("\n".join(supervisor.description), flush=True)
-    outcomes = supervisor.run()
+    interrupted = False
+    try:
+        supervisor.run()
+    except KeyboardInterrupt:
+        interrupted = True
+        print("\ninterrupted; what was found until then:")
     seconds = time.monotonic() - start
     print(tables(outcomes))
     print(f"\n{summary(outcomes)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(markdown(supervisor.description, outcomes, seconds), encoding="utf-8")
     print(f"{seconds:.0f} s; the report is in {options.output}")
-    return int(any(outcome.is_failure for outcome in outcomes))
+    return int(interrupted or any(outcome.is_failure for outcome in outcomes))
 
 
 def _options() -> argparse.Namespace:

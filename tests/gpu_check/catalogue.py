@@ -51,8 +51,13 @@ _BENCHMARKS = {
 
 
 def checks_of(device: Device, model: Path | None) -> list[Check]:
-    """What can be found out about a device."""
-    checks = [
+    """What can be found out about a device.
+
+    In each section what matters most comes first: where nothing is compiled yet, its end may come
+    before that of the checks.
+    """
+    checks = [Check(Section.KERNELS, "sampling", _later("sampling_checks:check_sampling", device))]
+    checks += [
         Check(Section.KERNELS, f"{name}, {name_of(dtype)}", _later(where, device, dtype))
         for dtype in device.dtypes
         for name, where in _BY_TYPE.items()
@@ -67,7 +72,11 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
         for code in (torch.int8, torch.float8_e4m3fn)
     ]
     checks.append(
-        Check(Section.KERNELS, "sampling", _later("sampling_checks:check_sampling", device))
+        Check(
+            Section.DECODER,
+            "SmolLM2's tokens, float32",
+            _later("decoder_checks:check_tokens", device, model),
+        )
     )
     checks += [
         Check(
@@ -108,13 +117,6 @@ def checks_of(device: Device, model: Path | None) -> list[Check]:
             Section.DECODER,
             "two ranks, one killed",
             _later("rank_checks:check_loss", device, model),
-        )
-    )
-    checks.append(
-        Check(
-            Section.DECODER,
-            "SmolLM2's tokens, float32",
-            _later("decoder_checks:check_tokens", device, model),
         )
     )
     checks += [

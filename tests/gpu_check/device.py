@@ -12,6 +12,7 @@ from functools import partial
 
 import torch
 
+from kernels.gpu.device import why_no_launcher
 from tests.gpu_check.outcome import NoDeviceError, Skip
 from tests.gpu_check.timing import seconds_of
 
@@ -91,16 +92,21 @@ class Device:
             raise Skip(f"needs {num_bytes / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free")
 
     def is_usable(self) -> bool:
-        """Whether the device still works: an illegal access ends it for this process."""
+        """Whether the device still works: an illegal access ends it for this process, and a capture
+        that failed can leave torch's allocator in the middle of it."""
         if self.is_interpreted:
             return True
         gc.collect()
         try:
             torch.cuda.synchronize(self.torch_device)
+            torch.cuda.empty_cache()
             torch.zeros(1, device=self.torch_device)
         except RuntimeError:
             return False
-        return True
+        return bool(
+            torch.cuda.current_stream(self.torch_device)
+            == torch.cuda.default_stream(self.torch_device)
+        )
 
 
 def find_device(*, interpret: bool) -> Device:
@@ -118,6 +124,8 @@ def find_device(*, interpret: bool) -> Device:
         raise NoDeviceError("torch sees no CUDA device: is there a driver? (nvidia-smi)")
     if (version := _triton_version()) is None:
         raise NoDeviceError("triton is not installed: pip install triton")
+    if (lacking := why_no_launcher()) is not None:
+        raise NoDeviceError(lacking)
     device = torch.device("cuda", 0)
     capability = torch.cuda.get_device_capability(device)
     free, total = torch.cuda.mem_get_info(device)
@@ -153,8 +161,6 @@ def _lacking(capability: tuple[int, int], free: int, total: int) -> list[str]:
         lacking.append("compute capability 8.0, which attention and bfloat16 need")
     elif capability < _E4M3_CAPABILITY:
         lacking.append("products of float8 (compute capability 8.9)")
-    if shutil.which("gcc") is None and shutil.which("clang") is None and "CC" not in os.environ:
-        lacking.append("a C compiler, with which Triton compiles its launchers")
     if free < 0.9 * total:
         lacking.append(f"{(total - free) / 2**30:.0f} GiB of memory, which others use")
     return lacking

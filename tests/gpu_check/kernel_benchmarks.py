@@ -360,5 +360,8 @@ def measure_sampling(device: Device) -> Findings:
     return rows.findings()
 
 
-def _multinomial(logits: torch.Tensor, count: int) -> torch.Tensor:
-    return torch.multinomial(torch.softmax(logits, 1), count)
+def _multinomial(logits: torch.Tensor, dim: int) -> torch.Tensor:
+    """What torch.multinomial computes for one draw a row, but for its look at the values, for which
+    the host waits: no capture may have that."""
+    weights = torch.softmax(logits, dim)
+    return weights.div_(torch.empty_like(weights).exponential_()).argmax(dim)

@@ -39,7 +39,10 @@ def copies_beyond_cache(num_bytes: int, cache_bytes: int) -> int:
 
 
 def _replay(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    """All calls in one launch; one by one if a call cannot be captured, as it waits."""
+    """All calls in one launch; one by one if a call cannot be captured, as it waits.
+
+    A capture that fails leaves torch in the middle of it: `Device.is_usable` sees that.
+    """
 
     def one_by_one() -> None:
         for call in calls:

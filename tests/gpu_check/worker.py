@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _OURS = ("kernels", "engine_svc", "router_svc", "octavo", "tests")
+_LINE = 240  # letters of a line of an error
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,9 +74,13 @@ def run_check(check: Check) -> Outcome:
 
 
 def _told(error: Exception) -> str:
-    """An error in a line, with the innermost place that is ours."""
+    """An error in a line, its first and its last, with the innermost place that is ours.
+
+    Triton's compiler, and the log of a server that ended, say what was wrong at their end.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if _ROOT in Path(frame.filename).parents]
     place = f" ({Path(ours[-1].filename).name}:{ours[-1].lineno})" if ours else ""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}{place}"
+    told = " … ".join(line.strip()[:_LINE] for line in (*text[:1], *text[1:][-1:]))
+    return f"{type(error).__name__}: {told}{place}"
