@@ -93,6 +93,13 @@ def quoted(text: str) -> str:
     return json.dumps(text).replace("\x7f", "\\u007f")
 
 
+def without_anchors(regex: str) -> tuple[str, bool, bool]:
+    """A regular expression without ^ at its begin and $ at its end, and whether it had them."""
+    text = regex.removeprefix("^")
+    ends = text.endswith("$") and (len(text) - len(text[:-1].rstrip("\\"))) % 2 == 1
+    return text[:-1] if ends else text, text != regex, ends
+
+
 def reason(message: str) -> str:
     """llguidance's complaint about a grammar of `to_lark`, in one line for its writer."""
     first = _POSITION.sub("", message.strip()).removeprefix(_SCHEMA_FAULT)
@@ -140,9 +147,7 @@ def _regex(text: str) -> str:
     from llguidance import regex_to_lark
 
     # The whole output matches, so anchors at the ends say nothing; elsewhere they are refused.
-    text = text.removeprefix("^")
-    if text.endswith("$") and (len(text) - len(text[:-1].rstrip("\\"))) % 2 == 1:
-        text = text[:-1]
+    text, _, _ = without_anchors(text)
     if not text:
         raise GrammarError("must not be empty")
     return regex_to_lark(text, "d")

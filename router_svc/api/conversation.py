@@ -177,6 +177,7 @@ class Conversation:
         if formats.tools is not None and self.tools.mode is not ToolMode.NONE:
             parser = formats.tools.new_parser(
                 self.tools.callable,
+                parameters=self.tools.parameters,
                 parallel=self.tools.parallel,
                 new_id=formats.tools.new_ids(self.request_id, choice),
             )

@@ -62,6 +62,11 @@ class ToolUse:
         """The functions that may be called."""
         return tuple(f for f in self.functions if f.name in self.callable)
 
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The JSON schemas of all functions' arguments, by name."""
+        return {function.name: parameters_of(function) for function in self.functions}
+
     def for_template(self) -> list[dict[str, Any]] | None:
         """The functions as chat templates expect them; None if none may be called."""
         if self.mode is ToolMode.NONE:

@@ -13,7 +13,7 @@ from router_svc.parsing.parts import Content, Part, Reasoning, ToolArguments, To
 from router_svc.parsing.reader import SPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from router_svc.parsing.reader import Reader, Reading
 
@@ -204,22 +204,34 @@ class Answer:
     """Everything a tool parser reads from and writes into, for one choice.
 
     `functions` are the names that may be called (None: any). Calls after the first are dropped
-    unless `parallel`.
+    unless `parallel`. `parameters` are the JSON schemas' texts of functions by name, for formats
+    that write values without saying their types.
     """
 
-    __slots__ = ("_functions", "_new_id", "_num_calls", "_parallel", "parts", "prose", "reader")
+    __slots__ = (
+        "_functions",
+        "_new_id",
+        "_num_calls",
+        "_parallel",
+        "parameters",
+        "parts",
+        "prose",
+        "reader",
+    )
 
     def __init__(
         self,
         reader: Reader,
         functions: Collection[str] | None,
         *,
+        parameters: Mapping[str, str],
         parallel: bool,
         new_id: Callable[[], str],
     ) -> None:
         self.reader = reader
         self.parts = Parts()
         self.prose = Prose(self.parts)
+        self.parameters = parameters
         self._functions = functions
         self._parallel = parallel
         self._new_id = new_id

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from router_svc.parsing import deepseek, hermes, llama3_json, mistral, pythonic
+from router_svc.parsing import deepseek, hermes, llama3_json, mistral, pythonic, qwen3_coder
 from router_svc.parsing.answer import Answer
 from router_svc.parsing.grammar import CallSyntax, Function, ReasoningTags, tool_grammar
 from router_svc.parsing.reader import Reader, ReadingParser
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     _ReadAnswer: TypeAlias = Callable[[Answer], Reading[None]]
 
+_NO_PARAMETERS: Mapping[str, str] = MappingProxyType({})
 _ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -76,15 +78,19 @@ class ToolFormat:
         self,
         functions: Collection[str] | None,
         *,
+        parameters: Mapping[str, str] = _NO_PARAMETERS,
         parallel: bool = True,
         new_id: Callable[[], str],
     ) -> OutputParser:
         """A parser for one choice.
 
         `functions`: the names that may be called (a mapping by name will do); a call of another is
-        content. None: any. Without `parallel`, calls after the first are dropped.
+        content. None: any. `parameters`: their JSON schemas, for formats in which a value does not
+        show its type. Without `parallel`, calls after the first are dropped.
         """
-        answer = Answer(Reader(), functions, parallel=parallel, new_id=new_id)
+        answer = Answer(
+            Reader(), functions, parameters=parameters, parallel=parallel, new_id=new_id
+        )
         return ReadingParser(answer.reader, answer.parts, self.read(answer))
 
     def new_ids(self, request_id: str, choice: int) -> Callable[[], str]:
@@ -195,7 +201,7 @@ PYTHONIC = ToolFormat(
         end="]",
         lead=r"\[NAME\(",
         markers=(pythonic.PYTHON_START, pythonic.PYTHON_END, pythonic.PYTHON_TAG),
-        keywords=True,
+        arguments="keywords",
     ),
     pythonic.read_pythonic,
 )
@@ -232,6 +238,20 @@ DEEPSEEK_V31 = ToolFormat(
     ),
     deepseek.read_deepseek,
 )
+QWEN3_CODER = ToolFormat(
+    "qwen3_coder",
+    CallSyntax(
+        begin=f"{qwen3_coder.OPENING}\n{qwen3_coder.FUNCTION}",
+        head="NAME>\n",
+        tail=qwen3_coder.FUNCTION_END,
+        between=f"\n{qwen3_coder.CLOSING}\n{qwen3_coder.OPENING}\n{qwen3_coder.FUNCTION}",
+        end=f"\n{qwen3_coder.CLOSING}",
+        trigger=qwen3_coder.FUNCTION,
+        markers=(qwen3_coder.OPENING, qwen3_coder.CLOSING),
+        arguments="tags",
+    ),
+    qwen3_coder.read_qwen3_coder,
+)
 TOOL_FORMATS = {
     "hermes": HERMES,
     "qwen25": HERMES,
@@ -241,6 +261,8 @@ TOOL_FORMATS = {
     "pythonic": PYTHONIC,
     "deepseek_v3": DEEPSEEK_V3,
     "deepseek_v31": DEEPSEEK_V31,
+    "qwen3_coder": QWEN3_CODER,
+    "qwen3_xml": QWEN3_CODER,
 }
 REASONING_FORMATS = {
     "deepseek_r1": ReasoningFormat("deepseek_r1", "<think>", "</think>"),

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import orjson
 from octavo.grammars import JSON_WHITESPACE, GrammarError, json_rule, quoted
+
+from router_svc.parsing.tagged_arguments import tagged_argument, tagged_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +57,7 @@ class ReasoningTags(NamedTuple):
 class CallSyntax:
     """The texts around calls. In `head`, NAME is the name as it is and "NAME" the name as JSON.
 
-    `trigger`, with which `begin` begins, is what free text cannot contain but as a call. A format
+    `trigger`, which is in `begin`, is what free text cannot contain but as a call. A format
     without one has `lead`, a regular expression for what begins a call of NAME at a line's begin.
     """
 
@@ -68,7 +70,8 @@ class CallSyntax:
     lead: str = ""
     after_lead: str = ""  # what then follows up to the arguments
     markers: tuple[str, ...] = ()
-    keywords: bool = False  # arguments are Python's keyword arguments, not an object
+    # An object, Python's keyword arguments, or a tag for each argument.
+    arguments: Literal["object", "keywords", "tags"] = "object"
 
     def head_of(self, name: str) -> str:
         """What stands before the arguments of a call of `name`."""
@@ -85,7 +88,7 @@ class CallSyntax:
         return self.begin + self.between.join(rendered) + self.end
 
     def _render_arguments(self, arguments: str) -> str:
-        if not self.keywords:
+        if self.arguments == "object":
             return arguments
         try:
             values = orjson.loads(arguments)
@@ -93,6 +96,8 @@ class CallSyntax:
             return arguments  # what a model wrote need not be JSON; it stays as it was
         if not isinstance(values, dict):
             return arguments
+        if self.arguments == "tags":
+            return "".join([tagged_argument(key, value) for key, value in values.items()])
         return ", ".join([f"{key}={orjson.dumps(values[key]).decode()}" for key in values])
 
 
@@ -155,16 +160,20 @@ def _more(lark: _Lark, syntax: CallSyntax, *, parallel: bool) -> str:
 
 
 def _answer_with_trigger(lark: _Lark, syntax: CallSyntax, *, parallel: bool) -> list[str]:
-    begin = lark.text(syntax.begin.removeprefix(syntax.trigger))
+    opening, trigger, begin = syntax.begin.partition(syntax.trigger)
     # Where each call has the trigger, the next one is found in the text after this one.
-    more = _more(lark, syntax, parallel=parallel) if syntax.trigger not in syntax.between else ""
-    calls = f"calls: {begin} call{more} {lark.text(syntax.end)}"
-    if syntax.trigger in lark.special_tokens:
-        lead = f"lead: TEXT {lark.text(syntax.trigger)}"
+    more = _more(lark, syntax, parallel=parallel) if trigger not in syntax.between else ""
+    calls = f"calls: {lark.text(begin)} call{more} {lark.text(syntax.end)}"
+    lead = f"TEXT {lark.text(trigger)}"
+    if trigger in lark.special_tokens:
+        leads = [f"lead: {lead}"]
+    elif lark.names_tokens(opening):  # which are no text
+        leads = [f"lead: text_lead | TEXT {lark.text(opening + trigger)}"]
+        leads += [f"text_lead[lazy]: {lead}"]
     else:
-        lead = f"lead[lazy]: TEXT {lark.text(syntax.trigger)}"
+        leads = [f"lead[lazy]: {lead}"]
     answer = "answer: (lead calls)* TEXT" if parallel else "answer: lead calls | TEXT"
-    return [answer, lead, calls]
+    return [answer, *leads, calls]
 
 
 def _answer_with_leads(
@@ -214,6 +223,10 @@ class _Lark:
             ]
         )
 
+    def names_tokens(self, text: str) -> bool:
+        """Whether some of `text` is control tokens."""
+        return any(marker in text for marker in self.special_tokens)
+
     def calls(self, syntax: CallSyntax, functions: Sequence[Function], *, loose: bool) -> _Calls:
         """The rule `call` for any of the functions, and rules arguments_<i> for each.
 
@@ -224,41 +237,57 @@ class _Lark:
             head = self.text(syntax.head_of(function.name))
             names.append(f"call_{i}")
             rules.append(f"call_{i}: {head} arguments_{i} {self.text(syntax.tail)}")
-            if syntax.keywords:
-                rules += self._keywords(i, function, loose=loose)
-            else:
-                rules.append(f"arguments_{i}: {_json(_schema(function, loose=loose), function)}")
+            schema = _schema(function, loose=loose)
+            match syntax.arguments:
+                case "object":
+                    rules.append(f"arguments_{i}: {_json(schema, function)}")
+                case "keywords":
+                    rules += _keywords(i, function, schema)
+                case "tags":
+                    rules += _tags(i, function, schema)
         return _Calls(f"call: {' | '.join(names)}", rules)
 
-    def _keywords(self, i: int, function: Function, *, loose: bool) -> list[str]:
-        """Keyword arguments in the schema's order, each value by the schema of its property."""
-        schema = _schema(function, loose=loose)
-        if function.strict and (beyond := sorted(schema.keys() & _BEYOND_KEYWORDS)):
-            raise ValueError(f"function {function.name!r}: {beyond[0]} has no form as keywords")
-        properties = schema.get("properties")
-        if not isinstance(properties, dict):
-            value = _json({}, function)
-            some = f'KEYWORD_{i} value_{i} (", " KEYWORD_{i} value_{i})*'
-            keyword = rf"KEYWORD_{i}: /[A-Za-z_][A-Za-z0-9_]*=/"
-            return [f"arguments_{i}: ({some})?", keyword, f"value_{i}: {value}"]
-        shared: dict[str, Any] = {
-            key: schema[key] for key in ("$defs", "definitions") if key in schema
-        }
-        required = frozenset(schema.get("required") or ())
-        rules = [f"arguments_{i}: first_{i}_0"]
-        for k, (name, value) in enumerate(properties.items()):
-            if not _KEYWORD.fullmatch(name):
-                raise ValueError(f"function {function.name!r}: {name!r} cannot be a keyword")
-            keyword = quoted(f"{name}=")
-            own = value if isinstance(value, dict) else {}
-            skip = name not in required
-            for rule, comma in (("first", ""), ("next", '", " ')):
-                skipped = f" | {rule}_{i}_{k + 1}" if skip else ""
-                rules.append(
-                    f"{rule}_{i}_{k}: {comma}{keyword} value_{i}_{k} next_{i}_{k + 1}{skipped}"
-                )
-            rules.append(f"value_{i}_{k}: {_json({**own, **shared}, function)}")
-        return [*rules, f'first_{i}_{len(properties)}: ""', f'next_{i}_{len(properties)}: ""']
+
+def _keywords(i: int, function: Function, schema: dict[str, Any]) -> list[str]:
+    """Keyword arguments in the schema's order, each value by the schema of its property."""
+    _check_form(function, schema, "keywords")
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        value = _json({}, function)
+        some = f'KEYWORD_{i} value_{i} (", " KEYWORD_{i} value_{i})*'
+        keyword = rf"KEYWORD_{i}: /[A-Za-z_][A-Za-z0-9_]*=/"
+        return [f"arguments_{i}: ({some})?", keyword, f"value_{i}: {value}"]
+    shared: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    required = frozenset(schema.get("required") or ())
+    rules = [f"arguments_{i}: first_{i}_0"]
+    for k, (name, value) in enumerate(properties.items()):
+        if not _KEYWORD.fullmatch(name):
+            raise ValueError(f"function {function.name!r}: {name!r} cannot be a keyword")
+        keyword = quoted(f"{name}=")
+        own = value if isinstance(value, dict) else {}
+        skip = name not in required
+        for rule, comma in (("first", ""), ("next", '", " ')):
+            skipped = f" | {rule}_{i}_{k + 1}" if skip else ""
+            rules.append(
+                f"{rule}_{i}_{k}: {comma}{keyword} value_{i}_{k} next_{i}_{k + 1}{skipped}"
+            )
+        rules.append(f"value_{i}_{k}: {_json({**own, **shared}, function)}")
+    return [*rules, f'first_{i}_{len(properties)}: ""', f'next_{i}_{len(properties)}: ""']
+
+
+def _tags(i: int, function: Function, schema: dict[str, Any]) -> list[str]:
+    _check_form(function, schema, "tags")
+    try:
+        return tagged_arguments(
+            i, schema, lambda own: _json_of(own, strict=function.strict), strict=function.strict
+        )
+    except ValueError as error:
+        raise ValueError(f"function {function.name!r}: {error}") from error
+
+
+def _check_form(function: Function, schema: dict[str, Any], form: str) -> None:
+    if function.strict and (beyond := sorted(schema.keys() & _BEYOND_KEYWORDS)):
+        raise ValueError(f"function {function.name!r}: {beyond[0]} has no form as {form}")
 
 
 def _schema(function: Function, *, loose: bool) -> dict[str, Any]:
@@ -275,10 +304,14 @@ def _schema(function: Function, *, loose: bool) -> dict[str, Any]:
 
 
 def _json(schema: dict[str, Any], function: Function) -> str:
-    if not function.strict:
-        options = {"whitespace_pattern": JSON_WHITESPACE, "lenient": True}
-        return "%json " + orjson.dumps({**schema, "x-guidance": options}).decode()
     try:
-        return json_rule(schema)
+        return _json_of(schema, strict=function.strict)
     except GrammarError as error:
         raise ValueError(f"function {function.name!r}: {error}") from error
+
+
+def _json_of(schema: dict[str, Any], *, strict: bool) -> str:
+    if strict:
+        return json_rule(schema)
+    options = {"whitespace_pattern": JSON_WHITESPACE, "lenient": True}
+    return "%json " + orjson.dumps({**schema, "x-guidance": options}).decode()

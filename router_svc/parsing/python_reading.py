@@ -12,11 +12,12 @@ import re
 from typing import TYPE_CHECKING
 
 from router_svc.parsing.json_reading import escape_control, is_json_number
+from router_svc.parsing.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from router_svc.parsing.reader import Reader, Reading
+    from router_svc.parsing.reader import Reading
 
 _PLAIN = re.compile(r"[^'\"\\\x00-\x1f]*")
 _WORD = re.compile(r"[A-Za-z0-9_.+\-]*")
@@ -88,6 +89,20 @@ def read_python_value(reader: Reader, emit: Callable[[str], object]) -> Reading[
             expected = ":" if expected == "key" else ","
         if not open_brackets:
             return None
+
+
+def whole_python(text: str) -> str | None:
+    """The JSON of the one literal that `text` is; None if it is none."""
+    reader = Reader()
+    reader.add(text)
+    reader.ended = True
+    pieces: list[str] = []
+    try:
+        next(read_python_value(reader, pieces.append))
+    except StopIteration as end:  # always, as no more text will come
+        if end.value is None and reader.pos == len(text):
+            return "".join(pieces)
+    return None
 
 
 def _may_begin(expected: str, character: str) -> bool:

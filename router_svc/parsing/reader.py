@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from router_svc.parsing.parts import Part
 
@@ -78,6 +78,18 @@ class Reader:
             yield
         self.pos += len(literal)
         return True
+
+    def sees(self, literals: Sequence[str]) -> Reading[str]:
+        """The first of `literals` that is next, unread; an empty string if none is."""
+        longest = max(map(len, literals))
+        while True:
+            for literal in literals:
+                if self.text.startswith(literal, self.pos):
+                    return literal
+            rest = self.text[self.pos : self.pos + longest]
+            if self.ended or not any(literal.startswith(rest) for literal in literals):
+                return ""
+            yield
 
     def spaces(self) -> Reading[None]:
         """Reads white space, as much as there is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from router_svc.parsing import deepseek, hermes, llama3_json, mistral, pythonic
+from router_svc.parsing import deepseek, hermes, llama3_json, mistral, pythonic, qwen3_coder
 from router_svc.parsing.formats import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
@@ -17,6 +17,7 @@ from router_svc.parsing.formats import (
     MISTRAL_ARRAY,
     MISTRAL_NAMED,
     PYTHONIC,
+    QWEN3_CODER,
     REASONING_FORMATS,
     TOOL_FORMATS,
 )
@@ -46,6 +47,8 @@ def choose_tool_format(template_source: str, flag: str | None) -> ToolFormat | N
         return DEEPSEEK_V3 if "```json" in template_source else DEEPSEEK_V31
     if mistral.TOOL_CALLS in template_source:
         return _mistral(template_source)
+    if qwen3_coder.FUNCTION in template_source and qwen3_coder.PARAMETER in template_source:
+        return QWEN3_CODER
     if hermes.OPENING in template_source:
         return HERMES
     if pythonic.PYTHON_START in template_source or "func_name1(" in template_source:

@@ -69,6 +69,23 @@ def named() -> pb.ToolChoice:
     return pb.ToolChoice(object=pb.ToolChoiceObject(function=choice))
 
 
+async def test_a_format_without_types_gives_values_those_of_the_tools_schema(
+    writer: Writer,
+) -> None:
+    schema = '{"properties": {"stop": {"type": "string"}, "n": {"type": "integer"}}}'
+    function = pb.FunctionDefinition(name="next_bus", parameters=schema)
+    tags = "<parameter=stop>\n7\n</parameter>\n<parameter=n>\n7\n</parameter>\n"
+    model, _ = writer(
+        f"<tool_call>\n<function=next_bus>\n{tags}</function>\n</tool_call>",
+        tool_parser="qwen3_coder",
+    )
+
+    choice = await answer(model, tools=[pb.Tool(type="function", function=function)])
+
+    (call,) = choice.message.tool_calls
+    assert call.function.arguments == '{"stop": "7", "n": 7}'
+
+
 async def test_a_call_is_no_content_and_ends_the_turn(writer: Writer) -> None:
     model, _ = writer(CALL)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from router_svc.parsing.answer import Parts
 from router_svc.parsing.formats import ToolFormat
@@ -15,10 +15,14 @@ def tool_parser(
     tool_format: ToolFormat,
     functions: Sequence[str] | None = FUNCTIONS,
     *,
+    parameters: Mapping[str, str] | None = None,
     parallel: bool = True,
 ) -> OutputParser:
     return tool_format.new_parser(
-        functions, parallel=parallel, new_id=tool_format.new_ids("request-1", 0)
+        functions,
+        parameters=parameters or {},
+        parallel=parallel,
+        new_id=tool_format.new_ids("request-1", 0),
     )
 
 

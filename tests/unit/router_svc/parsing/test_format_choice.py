@@ -12,6 +12,7 @@ from router_svc.parsing.formats import (
     MISTRAL_ARRAY,
     MISTRAL_NAMED,
     PYTHONIC,
+    QWEN3_CODER,
     ToolFormat,
 )
 from router_svc.parsing.grammar import Function
@@ -21,6 +22,7 @@ from router_svc.parsing.registry import (
     describe_tools,
     template_knows_tools,
 )
+from tests.unit.router_svc.text import chat_templates
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,8 @@ from router_svc.parsing.registry import (
         ("{{ '[func_name1(params_name1=value1)]' }}", PYTHONIC),
         ("{{ '<｜tool▁calls▁begin｜>' + '```json' }}", DEEPSEEK_V3),
         ("{{ '<｜tool▁calls▁begin｜>' }}", DEEPSEEK_V31),
+        (chat_templates.QWEN3_CODER, QWEN3_CODER),
+        ("{{ '<function=' + name + '>' + arguments + '</function>' }}", HERMES),
         ("{{ messages }}", HERMES),
     ],
 )
@@ -50,6 +54,8 @@ def test_a_template_writes_its_format(template: str, expected: ToolFormat) -> No
         ("mistral", MISTRAL_ARRAY),
         ("deepseek_v3", DEEPSEEK_V3),
         ("deepseek_v31", DEEPSEEK_V31),
+        ("qwen3_coder", QWEN3_CODER),
+        ("qwen3_xml", QWEN3_CODER),
         ("none", None),
     ],
 )
@@ -87,7 +93,7 @@ def test_a_template_that_knows_tools_names_them() -> None:
     assert not template_knows_tools("{{ messages[0].content }} has no tool")
 
 
-@pytest.mark.parametrize("tool_format", [HERMES, MISTRAL_ARRAY, PYTHONIC])
+@pytest.mark.parametrize("tool_format", [HERMES, MISTRAL_ARRAY, PYTHONIC, QWEN3_CODER])
 def test_the_description_of_tools_names_each_and_shows_a_call(tool_format: ToolFormat) -> None:
     schema = '{"type": "object", "properties": {"stop": {"type": "string"}}}'
 

@@ -22,7 +22,15 @@ from router_svc.parsing.plain import PlainParser
 
 FORMATS = {
     name: TOOL_FORMATS[name]
-    for name in ("hermes", "llama3_json", "mistral", "pythonic", "deepseek_v3", "deepseek_v31")
+    for name in (
+        "hermes",
+        "llama3_json",
+        "mistral",
+        "pythonic",
+        "deepseek_v3",
+        "deepseek_v31",
+        "qwen3_coder",
+    )
 }
 
 # What texts are made of that are almost calls.
@@ -33,6 +41,7 @@ SHREDS = sorted(
     | {tool_format.syntax.render([("now", '{"a": 1}')]) for tool_format in FORMATS.values()}
     | {'{"name": "', '"arguments": ', '"parameters":', "next_bus", "no_such", "[now(", "a=", "'"}
     | set('{}[]()":,;=\\ \n')
+    | {"<function=", "</function>", "<parameter=", "</parameter>", "<parameter=a>", "</"}
     | {'\\"', "\\u00", "```json\n", "```", "null", "-1.5e3", '"""'}
 )
 texts = st.lists(st.sampled_from(SHREDS) | st.text(max_size=4), max_size=24).map("".join)
@@ -84,7 +93,7 @@ def test_where_nothing_may_be_called_all_text_is_content(
     assert parts == ([Content(text)] if text else [])
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "qwen3_coder"])
 @given(
     arguments=st.dictionaries(
         st.from_regex(r"[a-z_]{1,6}", fullmatch=True),
@@ -145,6 +154,10 @@ HOSTILE = {
     "empty calls": ("", "[now(),"),
     "almost closed": ("<think>", "</think"),
     "calls": ("", '<tool_call>{"name": "now"}</tool_call>'),
+    "parameters": ("<function=now>", "<parameter=a>\n1\n</parameter>"),
+    "parameters without end": ("<function=now>", "\n<parameter=a>"),
+    "almost closed values": ("<function=now><parameter=a>", "\n</parameter> \n"),
+    "almost closed calls": ("<function=now><parameter=a>", "\n</function> \n"),
     "unknown calls": (
         "<｜tool▁calls▁begin｜>",
         "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>",

@@ -18,6 +18,7 @@ from router_svc.parsing.formats import (
     MISTRAL_ARRAY,
     MISTRAL_NAMED,
     PYTHONIC,
+    QWEN3_CODER,
     REASONING_FORMATS,
     ToolFormat,
 )
@@ -31,6 +32,7 @@ FORMATS = {
     "pythonic": PYTHONIC,
     "deepseek_v3": DEEPSEEK_V3,
     "deepseek_v31": DEEPSEEK_V31,
+    "qwen3_coder": QWEN3_CODER,
 }
 BUS_SCHEMA = {
     "type": "object",
@@ -43,7 +45,8 @@ BUS_SCHEMA = {
     "additionalProperties": False,
     "$defs": {"stop": {"type": "string", "maxLength": 8}},
 }
-BUS = Function("next_bus", json.dumps(BUS_SCHEMA), strict=True)
+BUS_TEXT = json.dumps(BUS_SCHEMA)
+BUS = Function("next_bus", BUS_TEXT, strict=True)
 NOW = Function("now")
 ANY = Function("anything", '{"type": "object", "properties": {"a": {"type": "integer"}}}')
 
@@ -99,7 +102,7 @@ def test_a_required_answer_is_calls_and_nothing_else(
     [
         ("no_such", "{}"),
         ("next_bus", "{}"),
-        ("next_bus", '{"stop": 1}'),
+        ("next_bus", '{"stop": "Zoologischer Garten"}'),
         ("next_bus", '{"stop": "Zoo", "n": 10}'),
         ("next_bus", '{"stop": "Zoo", "other": 1}'),
         ("now", '{"a": 1}'),
@@ -137,7 +140,7 @@ def test_an_answer_that_may_call_is_free_text_with_well_formed_calls(
     assert matcher.accepts('Hello!\n{"a": [1]} [link](now)')
     assert matcher.accepts(two)
     assert matcher.accepts(f"One moment…\n{two}\nAnd again:\n{two}")
-    assert not matcher.begins("So:\n" + tool_format.syntax.render([("next_bus", '{"stop": 1}')]))
+    assert not matcher.begins("So:\n" + tool_format.syntax.render([("next_bus", '{"other": 1}')]))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +153,8 @@ def test_an_answer_that_may_call_is_free_text_with_well_formed_calls(
         (DEEPSEEK_V3, "<｜tool▁calls▁begin｜>Hm"),
         (LLAMA3_JSON, '{ "name": "now", "arg'),
         (PYTHONIC, "Now:\n[next_bus(other"),
+        (QWEN3_CODER, "<tool_call>\n<function=no_such"),
+        (QWEN3_CODER, "<function=next_bus>\n<parameter=other"),
     ],
 )
 def test_what_begins_as_a_call_goes_on_as_one(tool_format: ToolFormat, begun: str) -> None:
@@ -186,7 +191,7 @@ def test_what_a_grammar_lets_a_model_write_is_read_as_calls_that_fit(
 
     for seed in range(10):
         text = matcher.write(seed)
-        parts = parse(tool_parser(tool_format), [text])
+        parts = parse(tool_parser(tool_format, parameters={"next_bus": BUS_TEXT}), [text])
         calls = calls_of(parts)
 
         assert matcher.accepts(text)
@@ -233,6 +238,8 @@ def test_pythonic_calls_without_a_schema_have_any_keywords() -> None:
         (MISTRAL_NAMED, Function("two words")),
         (PYTHONIC, Function("f", '{"properties": {"two words": {}}}')),
         (PYTHONIC, Function("f", '{"anyOf": [{"type": "object"}]}', strict=True)),
+        (QWEN3_CODER, Function("f", '{"properties": {"<a>": {}}}')),
+        (QWEN3_CODER, Function("f", '{"anyOf": [{"type": "object"}]}', strict=True)),
         (
             HERMES,
             Function("f", '{"properties": {"a": {"$ref": "#"}}, "required": ["a"]}', strict=True),

@@ -75,4 +75,30 @@ GENERATION = """{% for message in messages %}
 {% generation %}{{ message.content }}{% endgeneration %}<|im_end|>
 {% endfor %}"""
 
-BY_NAME = {"gemma": GEMMA, "llama3": LLAMA3, "qwen3": QWEN3, "generation": GENERATION}
+# Of the form of Qwen3-Coder's: tools as they are, calls as tags.
+QWEN3_CODER = """{% for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if loop.first and tools %}
+{%- for tool in tools %}{{ '\\n' + tool | tojson }}{% endfor %}
+{%- endif %}
+{{- message.content or '' }}
+{%- for call in message.tool_calls or [] %}
+{{- '\\n<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+{%- for name, value in call.function.arguments | items %}
+{{- '<parameter=' + name + '>\\n' }}
+{{- value if value is string else value | tojson | safe }}
+{{- '\\n</parameter>\\n' }}
+{%- endfor %}
+{{- '</function>\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+BY_NAME = {
+    "gemma": GEMMA,
+    "llama3": LLAMA3,
+    "qwen3": QWEN3,
+    "generation": GENERATION,
+    "qwen3-coder": QWEN3_CODER,
+}

@@ -107,6 +107,7 @@ def with_parsed_arguments(messages: Messages) -> Messages:
         ("qwen3", WITH_EMPTY_TURN, None),
         ("qwen3", WITH_TOOLS, None),
         ("qwen3", WITH_TOOLS, TOOLS),
+        ("qwen3-coder", WITH_TOOLS, TOOLS),
         ("generation", TALK, None),
     ],
 )
