@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import uvloop
 from octavo.cache_dir import default_cache_dir
+from octavo.flag_types import FiniteRange
 from octavo.flags import (
     engine_args,
     engine_options,
@@ -107,7 +108,7 @@ def engine(model: str, **params: Any) -> None:
 )
 @click.option(
     "--shutdown-timeout",
-    type=click.FloatRange(0.0, 86_400.0),
+    type=FiniteRange(0.0, 86_400.0),
     default=30.0,
     show_default=True,
     envvar="OCTAVO_SHUTDOWN_TIMEOUT",

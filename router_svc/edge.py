@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from octavo.flag_types import FiniteRange
 
 from router_svc.admission.admission import Admission
 from router_svc.auth.http import PROBES, RequireKey
@@ -91,7 +92,7 @@ EDGE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--body-timeout",
         {
-            "type": click.FloatRange(0.1, 86_400.0),
+            "type": FiniteRange(0.1, 86_400.0),
             "default": 60.0,
             "help": "Seconds that a request's body may take to arrive over HTTP.",
         },

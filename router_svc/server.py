@@ -15,6 +15,7 @@ from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from octavo.grpc_metrics import CountCalls
+from octavo.listening import reason_of, why_not
 
 from router_svc.admission.http import AdmitRequest
 from router_svc.admission.rpc import AdmitCall
@@ -55,7 +56,7 @@ def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048, reuse_port=shared)
     except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
+        raise OSError(f"cannot listen on {host}:{port} for HTTP: {reason_of(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,8 @@ class Router:
                 credentials = self._config.tls.grpc_credentials()
                 self._grpc_port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {address} for gRPC") from error
+            why = why_not(address)
+            raise OSError(f"cannot listen on {address} for gRPC: {why}") from error
         await server.start()
         return server
 

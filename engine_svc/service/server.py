@@ -28,6 +28,7 @@ from octavo.engine.v1 import (
     telemetry_pb2_grpc,
 )
 from octavo.grpc_metrics import CountCalls
+from octavo.listening import is_answered, why_not
 
 from engine_svc.adapters.registry import Adapters
 from engine_svc.encoder_startup import LoadedEncoder
@@ -151,6 +152,8 @@ class EngineServer:
         Raises AddressInUseError.
         """
         address = self._service.listen
+        if is_answered(address):
+            raise AddressInUseError(f"cannot listen on {address}: {why_not(address)}")
         try:
             if self._service.tls is None:
                 port = self._server.add_insecure_port(address)
@@ -158,7 +161,8 @@ class EngineServer:
                 credentials = self._service.tls.grpc_credentials()
                 port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise AddressInUseError(f"cannot listen on {address}") from error
+            message = f"cannot listen on {address}: {why_not(address)}"
+            raise AddressInUseError(message) from error
         self.engine.start()
         await self._health.refresh()
         await self._server.start()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from octavo.flag_lists import Flags, arguments, environment_name, with_flags
+from octavo.flag_types import FiniteRange, ListenAddress
 from octavo.logs import LOG_FLAGS
 from octavo.lora_flags import LORA_FLAGS
 from octavo.tls import SERVER_TLS_FLAGS
@@ -108,7 +109,7 @@ _ENGINE_FLAGS: Flags = (
     (
         "--target-step-seconds",
         {
-            "type": click.FloatRange(0.001, 60.0),
+            "type": FiniteRange(0.001, 60.0),
             "default": 0.1,
             "help": "Duration that a step is sized for, so that a long prompt does not stall "
             "running streams.",
@@ -146,7 +147,7 @@ _ENGINE_FLAGS: Flags = (
     (
         "--gpu-memory-utilization",
         {
-            "type": click.FloatRange(0.0, 1.0, min_open=True),
+            "type": FiniteRange(0.0, 1.0, min_open=True),
             "default": 0.9,
             "help": "Share of a GPU's free memory that may be used. No effect on a CPU.",
         },
@@ -238,7 +239,7 @@ _ENGINE_FLAGS: Flags = (
     (
         "--shutdown-timeout",
         {
-            "type": click.FloatRange(0.0, 86_400.0),
+            "type": FiniteRange(0.0, 86_400.0),
             "default": 30.0,
             "help": "Seconds that running requests get to finish after SIGTERM.",
         },
@@ -246,7 +247,7 @@ _ENGINE_FLAGS: Flags = (
     (
         "--stall-timeout",
         {
-            "type": click.FloatRange(0.1, 86_400.0),
+            "type": FiniteRange(0.1, 86_400.0),
             "default": 60.0,
             "help": "Seconds without progress of a pending step after which health fails.",
         },
@@ -261,6 +262,7 @@ _PROCESS_FLAGS: Flags = (
     (
         "--listen",
         {
+            "type": ListenAddress(),
             "default": "127.0.0.1:50061",
             "help": "Where to serve gRPC: host:port or unix:/path.",
         },

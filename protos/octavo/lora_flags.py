@@ -20,7 +20,7 @@ _MODULES = "--lora-modules"
 _IN_VARIABLE = re.compile(r"\{[^{}]*\}|\S+")
 
 
-class _Module(click.ParamType):
+class _Module(click.types.StringParamType):
     """NAME=PATH or JSON, as it was given: the engine reads it."""
 
     name = "module"

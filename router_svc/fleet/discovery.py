@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from octavo.flag_types import MAX_SOCKET_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
@@ -27,7 +29,6 @@ _FILE_SECONDS = 1.0
 DEFAULT_PORT = 50061
 _BETWEEN = re.compile(r",(?=[^,/]*:)")
 _HOST = re.compile(r"[\w.-]+|\[[\w:.%]+\]")  # an IPv6 address has brackets
-_MAX_SOCKET_BYTES = 107  # of a path; unix(7): sun_path, less the null at its end
 
 
 class Source(Protocol):
@@ -55,9 +56,9 @@ def parse_source(text: str) -> Source:
     scheme, colon, rest = text.partition(":")
     match scheme:
         case "unix":
-            if not 0 < len(rest.encode()) <= _MAX_SOCKET_BYTES:
+            if not 0 < len(rest.encode()) <= MAX_SOCKET_BYTES:
                 raise TargetError(
-                    f"{text}: must have a path of at most {_MAX_SOCKET_BYTES} bytes after unix:"
+                    f"{text}: must have a path of at most {MAX_SOCKET_BYTES} bytes after unix:"
                 )
             return Fixed(text)
         case "file":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from octavo.listening import reason_of
+
 
 def reserve(host: str, port: int, protocol: str) -> socket.socket:
     """A socket that keeps a port, or a free one for 0, for sockets that share it.
@@ -19,5 +21,6 @@ def reserve(host: str, port: int, protocol: str) -> socket.socket:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind((host, port))
     except OSError as error:
-        raise OSError(f"cannot listen on {host}:{port} for {protocol}: {error.strerror}") from error
+        why = reason_of(error)
+        raise OSError(f"cannot listen on {host}:{port} for {protocol}: {why}") from error
     return reserved

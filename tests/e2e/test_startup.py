@@ -151,6 +151,7 @@ def test_a_taken_port_is_a_clear_error_and_leaves_nothing_running(
     said = (tmp_path / "log").read_text()
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{port}" in said
+    assert "Address already in use\n" in said
     assert "Traceback" not in said
     _until(lambda: not _engines(tiny))
 
@@ -162,7 +163,7 @@ def test_a_taken_engine_address_is_a_clear_error(tiny: Path, tmp_path: Path) -> 
             code = process.wait()
 
     assert code == 1
-    assert f"cannot listen on {address}" in (tmp_path / "log").read_text()
+    assert f"cannot listen on {address}: Address already in use" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
