@@ -29,7 +29,7 @@ from engine_svc.memory import (
 )
 from engine_svc.models.errors import ModelError
 from engine_svc.packed_weights import packed_weights_cache
-from engine_svc.parallel.leader import LeadingDecoder
+from engine_svc.parallel.leader import leading
 from engine_svc.parallel.topology import topology_of
 from engine_svc.planning.decoder import (
     choose_computation,
@@ -45,7 +45,10 @@ from engine_svc.worker.executor import LocalExecutor, WorkerLostError
 from engine_svc.worker.executor_ahead import AheadExecutor
 from engine_svc.worker.model_runner import ModelRunner
 from engine_svc.worker.sampler import pick_inputs
-from engine_svc.worker.tensor_parallel import TensorParallelExecutor
+from engine_svc.worker.tensor_parallel import (
+    TensorParallelAheadExecutor,
+    TensorParallelExecutor,
+)
 from kernels.backend import AsyncDecoder, StepInputs
 
 if TYPE_CHECKING:
@@ -132,7 +135,7 @@ def _load(
             raise ModelError(str(error)) from error
     with printer.phase("allocating KV"):
         if team is not None:
-            decoder = LeadingDecoder(decoder, team.ranks)
+            decoder = leading(decoder, team.ranks)
             team.hold_together()
         decoder.allocate_kv(plan.num_blocks, plan.block_size)
     adapters = _adapters(settings, opened, decoder, printer)
@@ -171,13 +174,7 @@ def _load(
         tokenizer_sha256=opened.tokenizer_sha256,
         weights_version=opened.weights_version,
     )
-    executor: Executor = LocalExecutor(runner)
-    if isinstance(decoder, AsyncDecoder):
-        executor = AheadExecutor(runner, decoder)
-    watch: Watch = _watch_nothing
-    if team is not None:
-        executor = ranks = TensorParallelExecutor(runner, team.ranks, team.processes)
-        watch = ranks.watch
+    executor, watch = _executor(runner, decoder, team)
     return LoadedEngine(
         scheduler=Scheduler(_scheduler_config(settings, plan, batched_tokens), kv, time.monotonic),
         kv=kv,
@@ -188,6 +185,21 @@ def _load(
         adapters=adapters,
         watch=watch,
     )
+
+
+def _executor(runner: ModelRunner, decoder: Decoder, team: Team | None) -> tuple[Executor, Watch]:
+    """What computes steps, one ahead where the decoder, the runner's, computes by itself."""
+    if isinstance(decoder, AsyncDecoder):
+        ahead = AheadExecutor(runner, decoder)
+        if team is None:
+            return ahead, _watch_nothing
+        all_ahead = TensorParallelAheadExecutor(ahead, team.ranks, team.processes)
+        return all_ahead, all_ahead.watch
+    local = LocalExecutor(runner)
+    if team is None:
+        return local, _watch_nothing
+    all_ranks = TensorParallelExecutor(local, team.ranks, team.processes)
+    return all_ranks, all_ranks.watch
 
 
 def _adapters(

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from engine_svc.worker.executor import WorkerLostError
-from engine_svc.worker.executor_ahead import AheadExecutor
+from engine_svc.worker.executor_ahead import DispatchingExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class Steps(Protocol):
 
 def steps_of(executor: Executor, scheduler: Scheduler, clock: Callable[[], float]) -> Steps:
     """One step ahead where the executor's device computes by itself."""
-    if isinstance(executor, AheadExecutor):
+    if isinstance(executor, DispatchingExecutor):
         return StepsAhead(executor, scheduler, clock)
     return SingleSteps(executor, scheduler, clock)
 
@@ -103,7 +103,7 @@ class StepsAhead:
     """A step is begun before the results of the last one are waited for. Implements `Steps`."""
 
     def __init__(
-        self, executor: AheadExecutor, scheduler: Scheduler, clock: Callable[[], float]
+        self, executor: DispatchingExecutor, scheduler: Scheduler, clock: Callable[[], float]
     ) -> None:
         self._executor = executor
         self._scheduler = scheduler

@@ -4,6 +4,7 @@ Each rank holds a part of every matrix (`kernels.sharding`) and computes all row
 
     sum      partial products of o and down, and rows of the embedding      the same on every rank
     gather   parts of the logits, by columns                                on rank 0, which picks
+    share    what rank 0 picked, if the next step was begun without it      the same on every rank
 
 A sum is taken in the order of the ranks, over terms rounded to their type as they were sent, and is
 rounded once at its end. It depends neither on the batch nor on who came first, which an all-reduce
@@ -55,6 +56,10 @@ class Collectives(Protocol):
         """
         ...
 
+    def share(self, x: torch.Tensor) -> None:
+        """Puts rank 0's x, which is contiguous, into that of all others."""
+        ...
+
 
 class Single:
     """One rank that holds everything. Implements `Collectives`."""
@@ -69,6 +74,9 @@ class Single:
     def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:  # noqa: ARG002 (the seam's)
         """x itself."""
         return x
+
+    def share(self, x: torch.Tensor) -> None:
+        """Nothing: nobody else is there."""
 
 
 class Absent:
@@ -85,6 +93,10 @@ class Absent:
     def gather(self, x: torch.Tensor, widths: Sequence[int]) -> NoReturn:  # noqa: ARG002 (the seam's)
         """Raises RuntimeError."""
         raise RuntimeError(f"the {self.size} ranks of a plan have nothing to gather")
+
+    def share(self, x: torch.Tensor) -> NoReturn:  # noqa: ARG002 (the seam's)
+        """Raises RuntimeError."""
+        raise RuntimeError(f"the {self.size} ranks of a plan have nothing to share")
 
 
 class Group:
@@ -109,6 +121,7 @@ class Group:
         x = torch.zeros(1, self.size, device=device)
         self.sum(x)
         self.gather(x, [self.size] * self.size)
+        self.share(x)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
@@ -131,6 +144,10 @@ class Group:
         parts = [torch.empty_like(padded) for _ in widths]
         dist.gather(padded, parts, group=self._group, group_dst=0)
         return torch.cat([part[:, :width] for part, width in zip(parts, widths, strict=True)], 1)
+
+    def share(self, x: torch.Tensor) -> None:
+        """As `Collectives`."""
+        dist.broadcast(x, group=self._group, group_src=0)
 
 
 def in_order(parts: Sequence[torch.Tensor]) -> torch.Tensor:

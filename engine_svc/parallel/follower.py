@@ -47,7 +47,7 @@ def follow(settings: Settings, topology: Topology) -> int:
             *(topology.rank, topology.num_ranks, decoder.weight_bytes / 1e6),
         )
         _leave_signals_to_rank_0(topology)
-        _compute(decoder, team.ranks)
+        compute(decoder, team.ranks)
     except WorkerLostError as error:
         log.error("rank %d ends, as another is gone: %s", topology.rank, error)
         return 1
@@ -73,7 +73,8 @@ def _load(settings: Settings, opened: OpenedModel, team: Team) -> Decoder:
     return decoder
 
 
-def _compute(decoder: Decoder, ranks: Ranks) -> None:
+def compute(decoder: Decoder, ranks: Ranks) -> None:
+    """Takes part in every step of rank 0 until that says stop. Raises WorkerLostError."""
     while (head := ranks.hear(HEAD))[0] != STOP:
         if head[0] == ADAPTER:
             slot, adapter = hear_adapter(head, ranks.hear)

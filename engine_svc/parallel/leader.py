@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,13 @@ import numpy as np
 from engine_svc.parallel.adapter_wire import encode_adapter
 from engine_svc.parallel.step_wire import encode
 from engine_svc.worker.executor import WorkerLostError
+from kernels.backend import AsyncDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine_svc.parallel.ranks import Ranks
-    from kernels.backend import Decoder, PackedAdapter, StepInputs, StepResult
+    from kernels.backend import BegunStep, Decoder, PackedAdapter, StepInputs, StepResult
     from kernels.lora import LoraAdapter
 
 
@@ -69,11 +73,54 @@ class LeadingDecoder:
         Raises WorkerLostError for whatever goes wrong: ranks that do not all finish a step are no
         longer at the same place.
         """
+        self._tell(inputs)
+        with _together():
+            return self._own.step(inputs)
+
+    def _tell(self, inputs: StepInputs) -> None:
         head, rest = encode(inputs)
         self._ranks.tell(head)
         if len(rest):
             self._ranks.tell(rest)
-        try:
-            return self._own.step(inputs)
-        except Exception as error:
-            raise WorkerLostError(f"a step over all ranks failed: {error}") from error
+
+
+class LeadingAsyncDecoder(LeadingDecoder, AsyncDecoder):
+    """The same where ranks compute while their hosts go on: steps may be begun one ahead."""
+
+    def __init__(self, own: Decoder, ahead: AsyncDecoder, ranks: Ranks) -> None:
+        """`own` and `ahead` are one decoder."""
+        super().__init__(own, ranks)
+        self._ahead = ahead
+
+    def begin(self, inputs: StepInputs) -> BegunStep:
+        """Starts one step on all ranks. Raises as `step`."""
+        self._tell(inputs)
+        with _together():
+            return _SharedStep(self._ahead.begin(inputs))
+
+
+def leading(own: Decoder, ranks: Ranks) -> LeadingDecoder:
+    """Rank 0's decoder as that of all ranks, which computes by itself where it does."""
+    if isinstance(own, AsyncDecoder):
+        return LeadingAsyncDecoder(own, own, ranks)
+    return LeadingDecoder(own, ranks)
+
+
+class _SharedStep:
+    """A step that all ranks compute. Implements `kernels.backend.BegunStep`."""
+
+    def __init__(self, own: BegunStep) -> None:
+        self._own = own
+
+    def result(self) -> StepResult:
+        """Waits for the step. Raises as `LeadingDecoder.step`."""
+        with _together():
+            return self._own.result()
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise WorkerLostError(f"a step over all ranks failed: {error}") from error

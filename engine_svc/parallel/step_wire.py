@@ -1,9 +1,10 @@
 """A step as numbers, from rank 0 to the others: no code can be in it.
 
     head    [ kind | num_tokens | num_requests | max_blocks | num_picks | num_logits
-              | num_adapters | … ]
+              | num_adapters | num_sources | … ]
     body    [ token_ids | positions | slot_mapping | query_start_loc | seq_lens | tables
-              | rows to pick from | rows whose logits are wanted | adapters ]
+              | rows to pick from | rows whose logits are wanted | adapters
+              | tokens that the step before picks ]
 
 What of the body fits travels behind the head's own fields, in one message of HEAD int32s; a second
 one of exactly the rest follows where there is a rest. A step of decodes is one message.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 HEAD = 2048  # int32s
 STEP, STOP, ADAPTER = 1, 2, 3  # kinds; the last is of `adapter_wire`
-_FIELDS = 7
+_FIELDS = 8
 
 
 def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
@@ -31,6 +32,7 @@ def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
     How tokens are picked is not in it: who only gives a part of the logits need not know.
     """
     adapters = _NONE if inputs.adapters is None else inputs.adapters
+    sources = _NONE if inputs.picked is None else inputs.picked
     body = np.concatenate(
         (
             inputs.token_ids,
@@ -42,9 +44,10 @@ def encode(inputs: StepInputs) -> tuple[Int32s, Int32s]:
             inputs.picks.rows,
             inputs.logits_rows,
             adapters,
+            sources,
         )
     )
-    num_rows = len(inputs.picks.rows), len(inputs.logits_rows), len(adapters)
+    num_rows = len(inputs.picks.rows), len(inputs.logits_rows), len(adapters), len(sources)
     head = np.zeros(HEAD, dtype=np.int32)
     head[:_FIELDS] = STEP, len(inputs.token_ids), *inputs.block_tables.shape, *num_rows
     here = body[: HEAD - _FIELDS]
@@ -75,7 +78,8 @@ def decode(head: Int32s, rest: Int32s) -> StepInputs:
     for length in _lengths(head):
         arrays.append(body[start : start + length])
         start += length
-    token_ids, positions, slot_mapping, starts, seq_lens, tables, picked, rows, adapters = arrays
+    token_ids, positions, slot_mapping, starts, seq_lens, tables, *others = arrays
+    pick_rows, logits_rows, adapters, sources = others
     return StepInputs(
         token_ids=token_ids,
         positions=positions,
@@ -83,9 +87,10 @@ def decode(head: Int32s, rest: Int32s) -> StepInputs:
         query_start_loc=starts,
         seq_lens=seq_lens,
         block_tables=tables.reshape(-1, max_blocks),
-        picks=_picks_from(picked),
-        logits_rows=rows,
+        picks=_picks_from(pick_rows),
+        logits_rows=logits_rows,
         adapters=adapters if len(adapters) else None,
+        picked=sources if len(sources) else None,
     )
 
 

@@ -7,7 +7,8 @@ device                      [        step N         ][       step N+1        ][ 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
 
 from engine_svc.batch import SampledTokens
 
@@ -17,8 +18,40 @@ if TYPE_CHECKING:
     from kernels.backend import AsyncDecoder, BegunStep, PackedAdapter, StepResult
 
 
-class DispatchedStep:
+class StepInFlight(Protocol):
     """A step that is being computed, or was."""
+
+    def result(self) -> SampledTokens:
+        """Waits for the step and returns what it produced. To be called once, in order."""
+        ...
+
+
+class DispatchingExecutor(ABC):
+    """An `Executor` whose steps can be begun one ahead; it says so by deriving from this."""
+
+    @abstractmethod
+    def submit(self, batch: ScheduledBatch) -> SampledTokens:
+        """As `Executor`, with no step in flight."""
+
+    @abstractmethod
+    def dispatch(self, batch: ScheduledBatch) -> StepInFlight:
+        """Starts one step, with at most one other in flight. Raises RuntimeError once closed.
+
+        Whatever it or a result raises means, as with `submit`, that the worker's state is lost:
+        nothing comes of other steps in flight either.
+        """
+
+    @abstractmethod
+    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
+        """As `Executor`, once all steps in flight are computed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """As `Executor`."""
+
+
+class DispatchedStep:
+    """A step in flight of this process's worker. Implements `StepInFlight`."""
 
     def __init__(
         self,
@@ -36,7 +69,7 @@ class DispatchedStep:
         self._error: Exception | None = None
 
     def result(self) -> SampledTokens:
-        """Waits for the step and returns what it produced. To be called once, in order."""
+        """As `StepInFlight`."""
         self.wait()
         if self._error is not None:
             raise self._error
@@ -57,8 +90,8 @@ class DispatchedStep:
         self._seconds += time.perf_counter() - started
 
 
-class AheadExecutor:
-    """Runs the worker in the caller's thread, and its decoder beside it. Implements `Executor`."""
+class AheadExecutor(DispatchingExecutor):
+    """Runs the worker in the caller's thread, and its decoder beside it."""
 
     def __init__(self, runner: ModelRunner, decoder: AsyncDecoder) -> None:
         """The decoder is the runner's."""
@@ -71,11 +104,7 @@ class AheadExecutor:
         return self.dispatch(batch).result()
 
     def dispatch(self, batch: ScheduledBatch) -> DispatchedStep:
-        """Starts one step, with at most one other in flight. Raises RuntimeError once closed.
-
-        Whatever it or a result raises means, as with `submit`, that the worker's state is lost:
-        nothing comes of other steps in flight either.
-        """
+        """As `DispatchingExecutor`."""
         runner, self._last = self._open(), None
         step = runner.prepare(batch)
         begun, started = None, time.perf_counter()

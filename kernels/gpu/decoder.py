@@ -9,7 +9,8 @@ launch kernel by kernel. The bits are the same: no kernel's result for a row dep
 
 Of several ranks each has some of the heads, neurons and tokens (`kernels.sharding`). All have all
 rows of x: what o, down and the embedding give is summed over the ranks, in graphs too, and rank 0
-gathers logits and picks. Each makes the calls of all others in their order, step by step.
+gathers logits and picks; a step that was begun before those tokens were known begins by sharing
+them. Each makes the calls of all others in their order, step by step.
 Of an adapter each has what goes with its part of the matrices, and adds it before the sum.
 """
 
@@ -182,12 +183,10 @@ class GpuDecoder(AsyncDecoder):
         adapters = self._slots.of_step(inputs)
         only_decodes = num_tokens == num_requests and not adapters.adapted
         size = self._graphs.size_for(num_requests) if only_decodes else None
-        if size is None:
-            batch = self._buffers.upload(inputs, num_tokens, num_requests)
-            hidden = self._layers(batch, adapters)
-        else:
-            batch = self._buffers.upload(inputs, size, size)
-            hidden = self._graphs.replay(size)
+        batch = self._buffers.upload(inputs, size or num_tokens, size or num_requests)
+        if inputs.picked is not None:
+            self._collectives.share(batch.picked[: int(inputs.picked.max()) + 1])
+        hidden = self._layers(batch, adapters) if size is None else self._graphs.replay(size)
         wanted, logits_rows = inputs.hidden_rows, inputs.logits_rows.copy()
         return BegunGpuStep(
             self._pick(hidden, batch),

@@ -54,6 +54,10 @@ class ThreadCollectives:
         assert [part.shape[1] for part in parts] == list(widths)
         return torch.cat(parts, 1) if self.rank == 0 else None
 
+    def share(self, x: torch.Tensor) -> None:
+        """As `Collectives`."""
+        x.copy_(self._table.exchange(self.rank, x.clone())[0])
+
 
 @dataclasses.dataclass(frozen=True)
 class _PackedByAll:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from kernels.collectives import Group
 from tests.support.picks import picks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from kernels.backend import Decoder, StepInputs, StepResult
@@ -48,6 +49,13 @@ class _InTurns:
         self._turn.release()
         try:
             return self._group.gather(x, widths)
+        finally:
+            self._turn.acquire()
+
+    def share(self, x: torch.Tensor) -> None:
+        self._turn.release()
+        try:
+            self._group.share(x)
         finally:
             self._turn.acquire()
 
@@ -86,6 +94,12 @@ class GlooRanks:
         """Makes all pools."""
         for decoder in self.decoders:
             decoder.allocate_kv(num_blocks, block_size)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """What computes on a rank by itself."""
+        with self._turn:
+            yield
 
     def step(self, inputs: StepInputs) -> StepResult:
         """Computes one step on all ranks; the result is that of rank 0."""

@@ -7,13 +7,19 @@ rank 1   1                22                40                    gives its part
 from __future__ import annotations
 
 import dataclasses
+import queue
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 
-from kernels.backend import Precision
+from engine_svc.parallel import follower
+from engine_svc.parallel.leader import LeadingAsyncDecoder
+from engine_svc.parallel.step_wire import stop
+from kernels.backend import BegunStep, Precision, StepInputs, StepResult
 from kernels.coded import INT4
 from kernels.collectives import Absent
 from kernels.gpu.backend import GpuBackend
@@ -96,6 +102,73 @@ def test_rank_0_alone_picks_and_has_logits_of_the_whole_vocabulary() -> None:
     assert first.logits.shape == (3, 81)
     assert first.token_ids.tolist() == first.logits[:2].argmax(axis=1).tolist()
     assert (len(second.token_ids), second.logits.shape) == (0, (0, 81))
+
+
+class Wire:
+    """What rank 0 tells reaches the other one. Stands in for `Ranks` at both ends."""
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
+
+    def tell(self, numbers: np.ndarray) -> None:
+        self._told.put(numbers.copy())
+
+    def hear(self, count: int) -> np.ndarray:
+        numbers = self._told.get()
+        assert len(numbers) == count
+        return numbers
+
+    def leave(self) -> None:
+        """Nobody listens for losses."""
+
+
+class InTurn:
+    """Steps of one of `ranks`, each in its turn."""
+
+    def __init__(self, ranks: GlooRanks, rank: int) -> None:
+        self._ranks = ranks
+        self._decoder = ranks.decoders[rank]
+
+    def step(self, inputs: StepInputs) -> StepResult:
+        with self._ranks.turn():
+            return self._decoder.step(inputs)
+
+    def begin(self, inputs: StepInputs) -> BegunStep:
+        with self._ranks.turn():
+            return self._decoder.begin(inputs)
+
+
+def test_steps_begun_before_tokens_are_known_have_them_on_all_ranks() -> None:
+    prompts = {"a": PROMPT[:6], "b": PROMPT[:2]}
+    decoder = _load(UNEVEN, _backend())
+    alone = Run(decoder)
+    chunks, expected = list(prompts.items()), []
+    for _ in range(4):
+        last_rows = np.cumsum([len(tokens) for _, tokens in chunks]) - 1
+        inputs = alone.inputs(*chunks, logits_rows=[], picks=picks_of(last_rows))
+        expected.append(decoder.step(inputs).token_ids.tolist())
+        chunks = [(name, [token]) for (name, _), token in zip(chunks, expected[-1], strict=True)]
+        chunks.reverse()
+
+    wire, found = Wire(), []
+    with _ranks(UNEVEN) as ranks, ThreadPoolExecutor(1) as pool:
+        run = Run(ranks)
+        own, other = InTurn(ranks, 0), pool.submit(follower.compute, InTurn(ranks, 1), wire)
+        leader = LeadingAsyncDecoder(own, own, wire)
+        inputs = run.inputs(*prompts.items(), logits_rows=[], picks=picks_of([5, 7]))
+        begun = leader.begin(inputs)
+        for names in ("ba", "ab", "ba"):
+            unknown = run.inputs(*((name, [0]) for name in names), logits_rows=[],
+                                 picks=picks_of([0, 1]))  # fmt: skip
+            where = np.array([1, 0], np.int32)  # each came in the other's place before
+            then = leader.begin(dataclasses.replace(unknown, picked=where))
+            found.append(begun.result().token_ids.tolist())
+            begun = then
+        found.append(begun.result().token_ids.tolist())
+        wire.tell(stop())
+        other.result(timeout=60)
+
+    assert found == expected
 
 
 def test_a_row_has_the_same_bits_alone_in_a_batch_and_in_chunks() -> None:

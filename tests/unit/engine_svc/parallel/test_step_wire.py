@@ -29,6 +29,7 @@ def _step(num_decodes: int, num_prefill: int, max_blocks: int) -> StepInputs:
         picks=picks_of(range(num_decodes)),
         logits_rows=numbers(num_prefill),
         adapters=numbers(num_requests) if num_decodes % 32 == 0 else None,
+        picked=numbers(num_tokens) if num_decodes else None,
     )
 
 
@@ -45,8 +46,11 @@ def test_a_step_arrives_in_one_message_or_two(sizes: tuple[int, int, int], messa
     assert rest_length(head) == len(rest)
     assert (1 if len(rest) == 0 else 2) == messages
     for field in dataclasses.fields(StepInputs):
-        if isinstance(array := getattr(sent, field.name), np.ndarray):
-            assert np.array_equal(getattr(found, field.name), array), field.name
+        value = getattr(sent, field.name)
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(getattr(found, field.name), value), field.name
+        elif value is None:
+            assert getattr(found, field.name) is None, field.name
     # Rows are gathered step by step as rank 0 takes them, which alone knows how it picks.
     assert np.array_equal(found.picks.rows, sent.picks.rows)
 

@@ -6,8 +6,9 @@ import pytest
 
 from engine_svc.batch import ScheduledBatch
 from engine_svc.parallel.step_wire import STOP
-from engine_svc.worker.executor import WorkerLostError
-from engine_svc.worker.tensor_parallel import TensorParallelExecutor
+from engine_svc.worker.executor import LocalExecutor, WorkerLostError
+from engine_svc.worker.executor_ahead import DispatchingExecutor
+from engine_svc.worker.tensor_parallel import TensorParallelAheadExecutor, TensorParallelExecutor
 
 STEP = ScheduledBatch(0, (), (), ())
 
@@ -58,9 +59,32 @@ class Runner:
         raise WorkerLostError("Connection closed by peer")
 
 
+class Ahead(DispatchingExecutor):
+    """Begins steps, whose results fail; or none, where it is `broken`."""
+
+    broken = False
+
+    def submit(self, batch: ScheduledBatch) -> None:
+        raise WorkerLostError("Connection closed by peer")
+
+    def dispatch(self, batch: ScheduledBatch) -> Ahead:
+        if self.broken:
+            raise WorkerLostError("Connection closed by peer")
+        return self
+
+    def result(self) -> None:
+        raise WorkerLostError("Connection reset by peer")
+
+    def set_adapter(self, slot, adapter) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Has nothing to let go."""
+
+
 @pytest.fixture
 def parts():
-    return Runner(), Ranks(), Processes()
+    return LocalExecutor(Runner()), Ranks(), Processes()
 
 
 def test_a_rank_lost_between_steps_is_told_and_the_others_are_killed(parts) -> None:
@@ -78,6 +102,19 @@ def test_a_rank_lost_between_steps_is_told_and_the_others_are_killed(parts) -> N
 def test_a_step_that_fails_says_which_rank_ended_rather_than_that_a_socket_closed(parts) -> None:
     with pytest.raises(WorkerLostError, match=r"rank 1 \(process 7\) was killed by SIGKILL"):
         TensorParallelExecutor(*parts).submit(STEP)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_step_ahead_says_so_where_it_is_begun_or_waited_for(parts, broken: bool) -> None:
+    worker = Ahead()
+    worker.broken = broken
+    _, ranks, processes = parts
+    executor = TensorParallelAheadExecutor(worker, ranks, processes)
+
+    with pytest.raises(WorkerLostError, match=r"rank 1 \(process 7\) was killed by SIGKILL"):
+        executor.dispatch(STEP).result()
+
+    assert (ranks.left, processes.killed) == (1, 1)
 
 
 def test_a_loss_is_one_whether_a_step_or_the_watch_sees_it_first(parts) -> None:
