@@ -4,7 +4,7 @@
                  └──┼──┘           └─┬─┘
     held           qkv            gate_up         one product instead of three, or two; packed
 
-At no time is there more than one matrix in both forms.
+On their way weights are on the host a part at a time (`kernels.reference.weight_copy`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kernels.backend import StoredTensor
 from kernels.coded import keeps_codes
 from kernels.reference.linear import DenseLinear, Linear, matrix_bytes, pack, packs
 from kernels.reference.rms_norm import norm_scale
+from kernels.reference.weight_copy import copy_weight, weight_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,10 +132,16 @@ class _Reader:
         self._make_coded = make_coded
         self._bytes_done = 0
 
-    def read(self, name: str) -> torch.Tensor:
-        """One weight in the model's type. Raises ValueError for a wrong shape or values."""
+    def read(self, name: str, into: torch.Tensor | None = None) -> torch.Tensor:
+        """One weight in the model's type, written `into` a tensor of its shape if that is given.
+
+        Raises ValueError for a wrong shape or values.
+        """
         stored = self._load(name)
-        weight = torch.from_numpy(stored.to_float32()).to(self._dtype).to(self._device)
+        if into is None:
+            weight = weight_on(stored, self._dtype, self._device)
+        else:
+            copy_weight(stored, weight := into)
         # One sum is cheap; it can overflow by itself, so that only a full look condemns a weight.
         if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
             kind = str(self._dtype).removeprefix("torch.")
@@ -159,14 +166,14 @@ class _Reader:
         return norm_scale(self.read(name), offset, self._dtype)
 
     def stacked(self, names: Sequence[str]) -> torch.Tensor:
-        """Weights of equal width one upon the other, each dropped once it is copied."""
+        """Weights of equal width one upon the other."""
         rows = sum(self._shapes[name][0] for name in names)
         width = self._shapes[names[0]][1:]
         out = torch.empty(rows, *width, dtype=self._dtype, device=self._device)
         start = 0
         for name in names:
             stop = start + self._shapes[name][0]
-            out[start:stop] = self.read(name)
+            self.read(name, out[start:stop])
             start = stop
         return out
 
