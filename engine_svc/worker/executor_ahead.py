@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from engine_svc.batch import SampledTokens
+from engine_svc.worker.executor import Executor
 
 if TYPE_CHECKING:
     from engine_svc.batch import ScheduledBatch
@@ -26,12 +27,8 @@ class StepInFlight(Protocol):
         ...
 
 
-class DispatchingExecutor(ABC):
-    """An `Executor` whose steps can be begun one ahead; it says so by deriving from this."""
-
-    @abstractmethod
-    def submit(self, batch: ScheduledBatch) -> SampledTokens:
-        """As `Executor`, with no step in flight."""
+class DispatchingExecutor(Executor, ABC):
+    """An executor whose steps can be begun one ahead; it says so by deriving from this."""
 
     @abstractmethod
     def dispatch(self, batch: ScheduledBatch) -> StepInFlight:
@@ -40,14 +37,6 @@ class DispatchingExecutor(ABC):
         Whatever it or a result raises means, as with `submit`, that the worker's state is lost:
         nothing comes of other steps in flight either.
         """
-
-    @abstractmethod
-    def set_adapter(self, slot: int, adapter: PackedAdapter | None) -> None:
-        """As `Executor`, once all steps in flight are computed."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """As `Executor`."""
 
 
 class DispatchedStep:
