@@ -44,6 +44,10 @@ def constraint_of(request: StructuredMessage) -> Constraint | None:
             text = request.response_format.json_schema.json_schema.schema
             check_schema(text, "response_format")
             return Constraint("json_schema", text)
+        case "structural_tag":
+            constraint = Constraint("structural_tag", _tag(request.response_format.structural_tag))
+            check_constraint(constraint, "response_format")
+            return constraint
         case _:
             return None
 
@@ -95,6 +99,18 @@ def _structured_outputs(wanted: pb.StructuredOutputs) -> Constraint:
             constraint = Constraint("structural_tag", _unquoted(wanted.structural_tag, param))
     check_constraint(constraint, param)
     return constraint
+
+
+def _tag(wanted: pb.StructuralTagFormat) -> str:
+    """A response_format's structural tag as one JSON text, of what is given."""
+    parts = []
+    if wanted.HasField("format"):
+        parts.append(f'"format":{wanted.format}')
+    if wanted.HasField("structures"):
+        parts.append(f'"structures":{wanted.structures}')
+    if wanted.triggers:
+        parts.append(f'"triggers":{orjson.dumps(list(wanted.triggers)).decode()}')
+    return f"{{{','.join(parts)}}}"
 
 
 def _unquoted(json_text: str, param: str) -> str:

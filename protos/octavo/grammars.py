@@ -69,7 +69,7 @@ def to_lark(kind: str, text: str, choices: Sequence[str] = ()) -> str:
         case "json_schema":
             return f"start: {json_rule(parse_json(text))}{_OPTIONS}"
         case "regex":
-            return f"start: /{_regex(text)}/{_OPTIONS}"
+            return f"start: /{regex_body(text)}/{_OPTIONS}"
         case "ebnf":
             return _of_ebnf(text) + _OPTIONS
         case "structural_tag":
@@ -91,6 +91,29 @@ def json_rule(schema: Any) -> str:
 def quoted(text: str) -> str:
     """A Lark string that stands for exactly this text, which must not be empty."""
     return json.dumps(text).replace("\x7f", "\\u007f")
+
+
+def regex_body(text: str) -> str:
+    """What stands between the slashes of a Lark terminal that matches all of a regular expression.
+
+    Raises GrammarError for none.
+    """
+    from llguidance import regex_to_lark
+
+    # The whole output matches, so anchors at the ends say nothing; elsewhere they are refused.
+    text, _, _ = without_anchors(text)
+    if not text:
+        raise GrammarError("must not be empty")
+    return regex_to_lark(text, "d")
+
+
+def nested_rule(grammar: str) -> str:
+    """What stands for a grammar of its own, in Lark or GBNF, on the right-hand side of a Lark rule.
+
+    Raises GrammarError.
+    """
+    lines = [line for line in _of_ebnf(grammar).splitlines() if not line.startswith("%llguidance")]
+    return "\n".join(["%lark {", *lines, "}"])
 
 
 def without_anchors(regex: str) -> tuple[str, bool, bool]:
@@ -141,16 +164,6 @@ def _of_choices(choices: Sequence[str]) -> str:
     if not all(choices):
         raise GrammarError("must not hold an empty text")
     return "start: CHOICE\nCHOICE: " + " | ".join(map(quoted, dict.fromkeys(choices)))
-
-
-def _regex(text: str) -> str:
-    from llguidance import regex_to_lark
-
-    # The whole output matches, so anchors at the ends say nothing; elsewhere they are refused.
-    text, _, _ = without_anchors(text)
-    if not text:
-        raise GrammarError("must not be empty")
-    return regex_to_lark(text, "d")
 
 
 def _of_ebnf(text: str) -> str:

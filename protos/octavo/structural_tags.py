@@ -5,7 +5,8 @@
      "structures": [{"begin": "<function=add>", "schema": {…}, "end": "</function>"}]}
 
 Text is free until a trigger stands in it. Then one of the structures that begin with the trigger
-must follow in full, and the text is free again.
+must follow in full, and the text is free again. The newer form, with a "format", is in
+`octavo.tag_formats`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ def lark_of_tags(value: Any) -> str:
     """The Lark grammar of a structural tag, given as a parsed JSON value. Raises GrammarError."""
     if not isinstance(value, dict):
         raise GrammarError("must be a JSON object")
-    unknown = sorted(value.keys() - {"type", "triggers", "structures"})
-    if unknown:
-        raise GrammarError(f"has the unknown key {unknown[0]!r}")
-    if value.get("type", "structural_tag") != "structural_tag":
-        raise GrammarError('has a type other than "structural_tag"')
+    if "format" in value:
+        from octavo.tag_formats import lark_of_format
+
+        _check_keys(value, {"type", "format"})
+        return lark_of_format(value["format"])
+    _check_keys(value, {"type", "triggers", "structures"})
     triggers = _texts(value.get("triggers"), "triggers")
     structures = value.get("structures")
     if not isinstance(structures, list) or not structures:
@@ -35,6 +37,13 @@ def lark_of_tags(value: Any) -> str:
     rules = [_structure(i, entry, triggers) for i, entry in enumerate(structures)]
     names = " | ".join(f"tag_{i}" for i in range(len(rules)))
     return "\n".join((f"start: ({names})* rest", "rest: TEXT", r"TEXT: /(.|\n)*/", *rules))
+
+
+def _check_keys(value: dict[str, Any], known: set[str]) -> None:
+    if unknown := sorted(value.keys() - known):
+        raise GrammarError(f"has the unknown key {unknown[0]!r}")
+    if value.get("type", "structural_tag") != "structural_tag":
+        raise GrammarError('has a type other than "structural_tag"')
 
 
 def _structure(index: int, entry: Any, triggers: list[str]) -> str:

@@ -380,10 +380,28 @@ def decode_response_format(value: object, path: str) -> pb.ResponseFormat:
             message = pb.ResponseFormat(json_object=decode_json_object_format(rest, path))
         case "json_schema":
             message = pb.ResponseFormat(json_schema=decode_json_schema_format(rest, path))
+        case "structural_tag":
+            message = pb.ResponseFormat(structural_tag=decode_structural_tag_format(rest, path))
         case _:
             raise checks.unknown_enum(
-                kind, join(path, "type"), ("text", "json_object", "json_schema")
+                kind, join(path, "type"), ("text", "json_object", "json_schema", "structural_tag")
             )
+    return message
+
+
+_STRUCTURAL_TAG_FORMAT_FIELDS: Final = frozenset({"format", "triggers", "structures"})
+
+
+def decode_structural_tag_format(value: object, path: str) -> pb.StructuralTagFormat:
+    """Text with parts of given forms: a format, or triggers and structures."""
+    fields = read.fields(value, path, _STRUCTURAL_TAG_FORMAT_FIELDS)
+    message = pb.StructuralTagFormat()
+    if (item := fields.get("format")) is not None:
+        message.format = read.json_text(item, path, "format")
+    if (item := fields.get("triggers")) is not None:
+        message.triggers.extend(read.strings(item, path, "triggers", most=256))
+    if (item := fields.get("structures")) is not None:
+        message.structures = read.json_text(item, path, "structures")
     return message
 
 

@@ -253,6 +253,22 @@ def validate_response_format(message: pb.ResponseFormat, path: str = "") -> None
         validate_json_object_format(message.json_object, path)
     if kind == "json_schema":
         validate_json_schema_format(message.json_schema, path)
+    if kind == "structural_tag":
+        validate_structural_tag_format(message.structural_tag, path)
+
+
+def validate_structural_tag_format(message: pb.StructuralTagFormat, path: str = "") -> None:
+    """Raises ApiError, naming the field, if a limit of StructuralTagFormat is broken."""
+    if message.HasField("format") and not is_json(message.format):
+        raise checks.not_json(path, "format")
+    if not len(message.triggers) <= 256:
+        raise checks.wrong_count(len(message.triggers), join(path, "triggers"), 0, 256)
+    for index, triggers_item in enumerate(message.triggers):
+        if len(triggers_item) > 65536:
+            place = join(path, "triggers") + f"[{index}]"
+            raise checks.too_long(len(triggers_item), place, 65536)
+    if message.HasField("structures") and not is_json(message.structures):
+        raise checks.not_json(path, "structures")
 
 
 def validate_text_format(message: pb.TextFormat, path: str = "") -> None:

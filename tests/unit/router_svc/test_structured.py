@@ -10,6 +10,10 @@ from octavo.grammars import MAX_TEXT_BYTES
 from octavo.inference.v1 import inference_pb2 as pb
 
 from router_svc.errors import ApiError
+from router_svc.gen.inference_decode import (
+    decode_create_chat_completion_request,
+    decode_create_completion_request,
+)
 from router_svc.generation_types import Constraint
 from router_svc.structured import check_schema, constraint_of
 
@@ -52,6 +56,54 @@ def test_json_object_is_the_schema_of_any_object() -> None:
     constraint = constraint_of(pb.CreateCompletionRequest(response_format=wanted))
 
     assert constraint == Constraint("json_schema", '{"type":"object"}')
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        {"format": {"type": "const_string", "value": "yes"}},
+        {"triggers": ["<"], "structures": [{"begin": "<n>", "schema": {}, "end": ""}]},
+    ],
+)
+def test_a_structural_tag_may_be_wanted_in_either_place_and_either_form(
+    tag: dict[str, Any],
+) -> None:
+    whole = {"type": "structural_tag", **tag}
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+
+    requests = [
+        decode_create_chat_completion_request({**body, "response_format": whole}, ""),
+        decode_create_chat_completion_request(
+            {**body, "structured_outputs": {"structural_tag": whole}}, ""
+        ),
+    ]
+
+    for request in requests:
+        constraint = constraint_of(request)
+        assert constraint is not None
+        assert constraint.kind == "structural_tag"
+        wanted = json.loads(constraint.text)
+        assert {key: wanted[key] for key in wanted if key != "type"} == tag
+
+
+@pytest.mark.parametrize(
+    ("tag", "told"),
+    [
+        ({}, "triggers must be an array"),
+        ({"format": {"type": "token"}}, "format: the format 'token' is not supported"),
+        ({"format": 1, "triggers": ["a"]}, "unknown key 'triggers'"),
+        ({"format": {"type": "regex", "pattern": "a(?=b)"}}, "look-around"),
+    ],
+)
+def test_a_structural_tag_that_cannot_be_enforced_is_refused(
+    tag: dict[str, Any], told: str
+) -> None:
+    wanted = {"type": "structural_tag", **tag}
+
+    error = refusal(decode_create_completion_request({"prompt": "", "response_format": wanted}, ""))
+
+    assert error.param == "response_format"
+    assert told in str(error)
 
 
 @pytest.mark.parametrize("schema", [LINKED_LIST, {"enum": ["a", 1, None]}, {}])

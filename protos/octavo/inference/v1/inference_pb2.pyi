@@ -934,6 +934,7 @@ class ResponseFormat(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     JSON_OBJECT_FIELD_NUMBER: _builtins.int
     JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    STRUCTURAL_TAG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def text(self) -> Global___TextFormat:
         """Any text."""
@@ -946,22 +947,66 @@ class ResponseFormat(_message.Message):
     def json_schema(self) -> Global___JsonSchemaFormat:
         """JSON of a schema."""
 
+    @_builtins.property
+    def structural_tag(self) -> Global___StructuralTagFormat:
+        """Text with parts of given forms."""
+
     def __init__(
         self,
         *,
         text: Global___TextFormat | None = ...,
         json_object: Global___JsonObjectFormat | None = ...,
         json_schema: Global___JsonSchemaFormat | None = ...,
+        structural_tag: Global___StructuralTagFormat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "structural_tag", b"structural_tag", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "structural_tag", b"structural_tag", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "json_object", "json_schema"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "json_object", "json_schema", "structural_tag"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
+
+@_typing.final
+class StructuralTagFormat(_message.Message):
+    """Text with parts of given forms: a format, or triggers and structures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    TRIGGERS_FIELD_NUMBER: _builtins.int
+    STRUCTURES_FIELD_NUMBER: _builtins.int
+    format: _builtins.str
+    """A format, which may hold others: see docs/structured-output.md."""
+    structures: _builtins.str
+    """Each with begin, schema and end: the older form, without a format."""
+    @_builtins.property
+    def triggers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Texts at which a structure begins. Only with structures."""
+
+    def __init__(
+        self,
+        *,
+        format: _builtins.str | None = ...,
+        triggers: _abc.Iterable[_builtins.str] | None = ...,
+        structures: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_format", b"_format", "_structures", b"_structures", "format", b"format", "structures", b"structures"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_format", b"_format", "_structures", b"_structures", "format", b"format", "structures", b"structures", "triggers", b"triggers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__format: _TypeAlias = _typing.Literal["format"]  # noqa: Y015
+    _WhichOneofArgType__format: _TypeAlias = _typing.Literal["_format", b"_format"]  # noqa: Y015
+    _WhichOneofReturnType__structures: _TypeAlias = _typing.Literal["structures"]  # noqa: Y015
+    _WhichOneofArgType__structures: _TypeAlias = _typing.Literal["_structures", b"_structures"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__format) -> _WhichOneofReturnType__format | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__structures) -> _WhichOneofReturnType__structures | None: ...
+
+Global___StructuralTagFormat: _TypeAlias = StructuralTagFormat  # noqa: Y015
 
 @_typing.final
 class TextFormat(_message.Message):
@@ -1087,7 +1132,7 @@ class StructuredOutputs(_message.Message):
     json_object: _builtins.bool
     """Any JSON object."""
     structural_tag: _builtins.str
-    """Free text with parts that follow schemas: an object, or its text."""
+    """Text with parts of given forms, as response_format has it: an object, or its text."""
     @_builtins.property
     def choice(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The answer is one of these texts."""
