@@ -224,6 +224,7 @@ class EngineChannel:
         failures = 0
         while True:
             refusal: grpc.aio.AioRpcError | None = None
+            mismatch: EngineMismatchError | None = None
             try:
                 async with self._dialer.channel(self.target, _CHANNEL_OPTIONS) as channel:
                     self._channel = channel
@@ -238,7 +239,7 @@ class EngineChannel:
                     log.warning("engine %s cannot be reached: %s", self.target, error.details())
                 refusal = error
             except EngineMismatchError as error:
-                log.error("engine %s is not used: %s", self.target, error)
+                mismatch = error
             except EngineSilentError as error:
                 log.warning("engine %s is given up: %s", self.target, error)
             except Exception:  # whatever one message broke, the next session may work
@@ -248,17 +249,20 @@ class EngineChannel:
                 self._outbox = None
                 self._connected, self._serving = False, None
                 self.fail_all(ApiError(ErrorKind.UNAVAILABLE, "the engine was lost"))
-            await self._explain(refusal)
+            await self._explain(refusal, mismatch)
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
             failures += 1
 
-    async def _explain(self, refusal: grpc.aio.AioRpcError | None) -> None:
+    async def _explain(
+        self, refusal: grpc.aio.AioRpcError | None, mismatch: EngineMismatchError | None
+    ) -> None:
         """Says once what waiting will not mend."""
-        complaint = None
+        complaint = None if mismatch is None else f"is not used: {mismatch}"
         if refusal is not None:
-            complaint = await explain_failure(self._dialer, self.target, refusal)
+            fault = await explain_failure(self._dialer, self.target, refusal)
+            complaint = None if fault is None else f"cannot be used: {fault}"
         if complaint is not None and complaint != self._complaint:
-            log.error("engine %s cannot be used: %s", self.target, complaint)
+            log.error("engine %s %s", self.target, complaint)
         self._complaint = complaint
 
     async def _serve(self, channel: grpc.aio.Channel, info: EngineInfo) -> None:
