@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import uvloop
 from octavo.cache_dir import default_cache_dir
+from octavo.endings import ending_signals
 from octavo.flag_types import FiniteRange
 from octavo.flags import (
     engine_args,
@@ -153,7 +153,7 @@ def _start_logging(params: Mapping[str, Any]) -> None:
 async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
     """The exit code of `work`, which a signal ends in good order even while it only starts."""
     task = asyncio.create_task(work)
-    for number in (signal.SIGTERM, signal.SIGINT):  # until the router runs and drains instead
+    for number in ending_signals():  # until the router runs and drains instead
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         return await task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import uvicorn
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from octavo.endings import ending_signals
 from octavo.grpc_metrics import CountCalls
 from octavo.listening import reason_of, why_not
 
@@ -183,11 +183,11 @@ class Router:
             self._socket.close()
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT, then drains; see `stop`."""
+        """Serves until one of `ending_signals`, then drains; see `stop`."""
         if self._http is None or self._socket is None:
             raise RuntimeError("start() comes first")
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             loop.add_signal_handler(number, self.stop)
         watches = [
             asyncio.create_task(each) for each in (self._follow_health(), self._follow_keys())

@@ -92,7 +92,12 @@ def compute(decoder: Decoder, ranks: Ranks) -> None:
 def _leave_signals_to_rank_0(topology: Topology) -> None:
     """Goes on through a drain: whoever stops a terminal's or a pod's processes stops rank 0 too.
 
-    Ctrl-C on a node of its own ends that node's first rank, and with it the engine.
+    Ctrl-C, or a terminal that goes, on a node of its own ends that node's first rank, and with it
+    the engine.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_DFL if topology.local_rank == 0 else signal.SIG_IGN)
+    if topology.local_rank != 0:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

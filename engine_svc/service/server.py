@@ -1,6 +1,6 @@
 """Serves a loaded engine over gRPC, from ready to the last stream.
 
-SIGTERM, SIGINT   drain: health NOT_SERVING at once, new requests refused, running ones finish
+a first signal    drain: health NOT_SERVING at once, new requests refused, running ones finish
 a second signal   stop now: running requests end with UNAVAILABLE
 engine's fault    stop now, exit code 1
 """
@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 import secrets
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import grpc
 from grpc_channelz.v1 import channelz, channelz_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from octavo.endings import ending_signals
 from octavo.engine.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -46,6 +46,7 @@ from engine_svc.service.metrics_state import AdapterState
 from engine_svc.service.servicers import AdminServicer, EngineServicer, TelemetryServicer
 
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
 
     from octavo.tracing import Tracing
@@ -205,8 +206,9 @@ class EngineServer:
     async def run_until_signalled(self) -> int:
         """Serves until a signal or a fault, then drains and stops; returns the exit code."""
         signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        numbers = ending_signals()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.add_signal_handler(number, signals.put_nowait, number)
         failed = asyncio.create_task(self.engine.failed.wait())
         try:
@@ -220,7 +222,7 @@ class EngineServer:
             return 1 if self.engine.failed.is_set() else 0
         finally:
             failed.cancel()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
     async def _drain_until(self, interrupts: tuple[asyncio.Task[Any], ...]) -> None:

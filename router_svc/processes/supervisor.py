@@ -17,6 +17,8 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from octavo.endings import ending_signals
+
 from router_svc.engines.info import EngineInfo
 from router_svc.processes.control import Control, ControlClosedError
 from router_svc.processes.ports import reserve
@@ -100,12 +102,12 @@ class Supervisor:
             reserved.close()
 
     async def run(self) -> None:
-        """Serves until SIGTERM or SIGINT, then drains all; see `stop`.
+        """Serves until one of `ending_signals`, then drains all; see `stop`.
 
         Raises WorkerExitedError.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             loop.add_signal_handler(number, self.stop)
         polling = asyncio.create_task(self._poll())
         slots = [asyncio.create_task(self._keep(slot)) for slot in range(self._count)]

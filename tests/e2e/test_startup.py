@@ -166,7 +166,7 @@ def test_a_taken_engine_address_is_a_clear_error(tiny: Path, tmp_path: Path) -> 
     assert f"cannot listen on {address}: Address already in use" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
 def test_no_engine_outlives_its_server(tiny: Path, tmp_path: Path, number: signal.Signals) -> None:
     with running_server(tiny, log=tmp_path / "log") as server:
         engine = engine_of(server)
