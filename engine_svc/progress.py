@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,8 @@ class StartupPrinter:
         if self._logs:
             log.info("%s", text)
         else:
-            self._console.print(text)
+            with suppress(OSError):  # a full disk, or a reader who went, ends no engine
+                self._console.print(text)
 
     def timed(self, name: str, seconds: float) -> None:
         """A phase that took `seconds` and ends now."""

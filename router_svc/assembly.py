@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 from typing import TYPE_CHECKING, Any
 
 import click
+from octavo.open_files import raise_open_files
 from octavo.tls import ServerTls, TlsError
 
 from router_svc.edge import Edge
@@ -55,6 +57,7 @@ async def start_router(
     dead worker, while others serve, listens only when it can serve itself. Raises
     click.ClickException.
     """
+    raise_open_files(params["max_requests_in_flight"])
     page = Page.load() if params["page"] else None
     edge = Edge.of(params, page.paths if page is not None else ())
     try:
@@ -167,4 +170,5 @@ def say(text: str, params: Mapping[str, Any]) -> None:
     if params["log_format"] == "json":
         log.info(text.partition("\n")[0])
     else:
-        click.echo(text, err=True)
+        with contextlib.suppress(OSError):  # a full disk, or a reader who went, ends no server
+            click.echo(text, err=True)
