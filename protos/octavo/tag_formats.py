@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from octavo import tag_fields
 from octavo.grammars import (
     GrammarError,
     json_rule,
@@ -26,7 +27,7 @@ from octavo.grammars import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 MAX_FORMATS = 512
 MAX_DEPTH = 32
@@ -105,14 +106,14 @@ class _Writer:
         kind, fields = self._checked(value, path, depth)
         match kind:
             case "const_string":
-                return _fixed([_text(fields, "value", path)])
+                return _fixed([tag_fields.text(fields, "value", path)])
             case "sequence":
                 found: list[_Item] = []
-                for at, element in _each(fields, "elements", path):
+                for at, element in tag_fields.each(fields, "elements", path):
                     found += self.items(element, at, depth + 1)
                 return found
             case "tag":
-                begin = _text(fields, "begin", path)
+                begin = tag_fields.text(fields, "begin", path)
                 return [*_fixed([begin]), *self._after_begin(fields, path, depth)]
         return [_Format(kind, {**fields, "depth": depth}, path)]
 
@@ -120,9 +121,9 @@ class _Writer:
         content = self.items(tag.get("content"), f"{path}.content", depth + 1)
         ends = tag.get("end")
         if isinstance(ends, list):
-            texts = [_as_text(end, f"{path}.end[{i}]") for i, end in enumerate(ends)]
+            texts = [tag_fields.as_text(end, f"{path}.end[{i}]") for i, end in enumerate(ends)]
         else:
-            texts = [_as_text(ends, f"{path}.end")]
+            texts = [tag_fields.as_text(ends, f"{path}.end")]
         if not texts or ("" in texts and len(texts) > 1):
             raise GrammarError(f"{path}.end must be a text, or several that are not empty")
         return [*content, *_fixed(texts)]
@@ -169,8 +170,8 @@ class _Writer:
             case "json_schema":
                 return self._rule(self._schema(fields, path)) + close
             case "grammar":
-                text = _text(fields, "grammar", path)
-                return self._rule(_within(f"{path}.grammar", nested_rule, text)) + close
+                text = tag_fields.text(fields, "grammar", path)
+                return self._rule(tag_fields.within(f"{path}.grammar", nested_rule, text)) + close
             case "regex":
                 return self._regex(fields, path, end)
             case "any_text":
@@ -193,10 +194,11 @@ class _Writer:
             raise GrammarError(f"{path}.style: only 'json' is supported")
         if fields.get("any_order", False) is not False:
             raise GrammarError(f"{path}.any_order is not supported")
-        return _within(f"{path}.json_schema", json_rule, fields.get("json_schema"))
+        return tag_fields.within(f"{path}.json_schema", json_rule, fields.get("json_schema"))
 
     def _regex(self, fields: dict[str, Any], path: str, end: _End) -> str:
-        body = _within(f"{path}.pattern", regex_body, _text(fields, "pattern", path))
+        pattern = tag_fields.text(fields, "pattern", path)
+        body = tag_fields.within(f"{path}.pattern", regex_body, pattern)
         if not end.texts:
             return self._rule(f"/{body}/")
         # As one lexeme, or the expression would take what it is followed by.
@@ -207,7 +209,7 @@ class _Writer:
     def _any_text(self, fields: dict[str, Any], path: str, end: _End) -> str:
         if fields.get("max_tokens") is not None:
             raise GrammarError(f"{path}.max_tokens is not supported; max_chars is")
-        text = self._text(fields, path, _count(fields, "max_chars", path, MAX_CHARS))
+        text = self._text(fields, path, tag_fields.count(fields, "max_chars", path, MAX_CHARS))
         return self._text_up_to(text, path, end)
 
     def _text_up_to(self, text: str, path: str, end: _End) -> str:
@@ -219,7 +221,7 @@ class _Writer:
 
     def _text(self, fields: dict[str, Any], path: str, most: int | None = None) -> str:
         """A terminal for free text without what `excludes` names."""
-        excluded = _texts(fields, "excludes", path) if "excludes" in fields else []
+        excluded = tag_fields.texts(fields, "excludes", path) if "excludes" in fields else []
         body = "/(?s:.*)/" if most is None else f"/(?s:.{{0,{most}}})/"
         if excluded:
             any_of = " | ".join(map(quoted, excluded))
@@ -237,7 +239,7 @@ class _Writer:
         else:
             branches = [
                 self.write(self.items(element, at, depth + 1), end)
-                for at, element in _each(item.value, "elements", path)
+                for at, element in tag_fields.each(item.value, "elements", path)
             ]
         return self._rule(" | ".join(branches))
 
@@ -247,9 +249,10 @@ class _Writer:
         one = self._rule(self.write(content, _NOTHING))
         if item.kind != "repeat":
             return one + ("*" if item.kind == "star" else "+")
-        low = _count(fields, "min", path, MAX_REPEATS)
-        high = None if fields.get("max") == -1 else _count(fields, "max", path, MAX_REPEATS)
-        if low is None or (high is None and "max" not in fields):
+        low = tag_fields.count(fields, "min", path, MAX_REPEATS)
+        endless = fields.get("max") == -1
+        high = None if endless else tag_fields.count(fields, "max", path, MAX_REPEATS)
+        if low is None or (high is None and not endless):
             raise GrammarError(f"{path} needs min and max")
         if high is not None and high < low:
             raise GrammarError(f"{path}.max is less than min")
@@ -259,12 +262,12 @@ class _Writer:
         fields, path = item.value, item.path
         tags = [
             self.write(self.items(_tag(tag, at), at, fields["depth"] + 1), _NOTHING)
-            for at, tag in _each(fields, "tags", path)
+            for at, tag in tag_fields.each(fields, "tags", path)
         ]
         one = self._rule(" | ".join(tags))
-        separator = _either((_text(fields, "separator", path),))
-        more = "" if _flag(fields, "stop_after_first", path) else f" ({separator} {one})*"
-        return f"({one}{more})" + ("" if _flag(fields, "at_least_one", path) else "?")
+        separator = _either((tag_fields.text(fields, "separator", path),))
+        more = "" if tag_fields.flag(fields, "stop_after_first", path) else f" ({separator} {one})*"
+        return f"({one}{more})" + ("" if tag_fields.flag(fields, "at_least_one", path) else "?")
 
     def _triggered(self, item: _Format, end: _End) -> str:
         """Free text in which a trigger is followed by what it demands.
@@ -276,11 +279,11 @@ class _Writer:
         text = self._text(fields, path)
         if item.kind == "dispatch":
             demanded, first = self._dispatched(item), ""
-            once, must = not _flag(fields, "loop", path, default=True), False
+            once, must = not tag_fields.flag(fields, "loop", path, default=True), False
         else:
             demanded, first = self._tags(item)
-            once = _flag(fields, "stop_after_first", path)
-            must = _flag(fields, "at_least_one", path)
+            once = tag_fields.flag(fields, "stop_after_first", path)
+            must = tag_fields.flag(fields, "at_least_one", path)
         calls = self._rule(
             " | ".join(
                 f"{self._rule(f'{text} {quoted(trigger)}', lazy=True)} ({after})"
@@ -298,12 +301,12 @@ class _Writer:
     def _tags(self, item: _Format) -> tuple[dict[str, str], str]:
         """For each trigger what follows it, and any whole tag."""
         fields, path = item.value, item.path
-        triggers = _texts(fields, "triggers", path)
+        triggers = tag_fields.texts(fields, "triggers", path)
         after: dict[str, list[str]] = {trigger: [] for trigger in triggers}
         whole = []
-        for at, value in _each(fields, "tags", path):
+        for at, value in tag_fields.each(fields, "tags", path):
             tag = _tag(value, at)
-            begin = _text(tag, "begin", at)
+            begin = tag_fields.text(tag, "begin", at)
             fitting = [trigger for trigger in after if begin.startswith(trigger)]
             if len(fitting) != 1:
                 raise GrammarError(f"{at}.begin must start with exactly one of the triggers")
@@ -321,10 +324,10 @@ class _Writer:
 
     def _dispatched(self, item: _Format) -> dict[str, str]:
         demanded: dict[str, str] = {}
-        for at, rule in _each(item.value, "rules", item.path):
+        for at, rule in tag_fields.each(item.value, "rules", item.path):
             if not isinstance(rule, list) or len(rule) != 2:
                 raise GrammarError(f"{at} must be a text and a format")
-            pattern = _as_text(rule[0], f"{at}[0]")
+            pattern = tag_fields.as_text(rule[0], f"{at}[0]")
             if not pattern or pattern in demanded:
                 raise GrammarError(f"{at}[0] must be a text of its own, and not empty")
             items = self.items(rule[1], f"{at}[1]", item.value["depth"] + 1)
@@ -350,54 +353,3 @@ def _tag(value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict) or value.get("type", "tag") != "tag":
         raise GrammarError(f"{path} must be a tag")
     return {"type": "tag", **value}
-
-
-def _each(fields: dict[str, Any], key: str, path: str) -> list[tuple[str, Any]]:
-    values = fields.get(key)
-    if not isinstance(values, list) or not values:
-        raise GrammarError(f"{path}.{key} must be an array with at least one entry")
-    return [(f"{path}.{key}[{i}]", value) for i, value in enumerate(values)]
-
-
-def _texts(fields: dict[str, Any], key: str, path: str) -> list[str]:
-    if fields.get(key) == [] and key == "excludes":
-        return []
-    texts = [_as_text(value, at) for at, value in _each(fields, key, path)]
-    if "" in texts:
-        raise GrammarError(f"{path}.{key} must not hold an empty text")
-    return texts
-
-
-def _text(fields: dict[str, Any], key: str, path: str) -> str:
-    return _as_text(fields.get(key), f"{path}.{key}")
-
-
-def _as_text(value: Any, path: str) -> str:
-    if isinstance(value, dict) and value.get("type") == "token":
-        raise GrammarError(f"{path}: the format 'token' is not supported")
-    if not isinstance(value, str):
-        raise GrammarError(f"{path} must be a text")
-    return value
-
-
-def _flag(fields: dict[str, Any], key: str, path: str, *, default: bool = False) -> bool:
-    value = fields.get(key, default)
-    if not isinstance(value, bool):
-        raise GrammarError(f"{path}.{key} must be true or false")
-    return value
-
-
-def _count(fields: dict[str, Any], key: str, path: str, most: int) -> int | None:
-    value = fields.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise GrammarError(f"{path}.{key} must be an integer from 0 to {most}")
-    return value
-
-
-def _within(path: str, make: Callable[[Any], str], value: Any) -> str:
-    try:
-        return make(value)
-    except GrammarError as error:
-        raise GrammarError(f"{path}: {error}") from error

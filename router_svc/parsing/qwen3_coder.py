@@ -101,7 +101,9 @@ def _read_parameters(answer: Answer, call: Call, schema: _Parameters) -> Reading
         value.end()
         key = end or None
     if not (yield from reader.literal(FUNCTION_END)):
-        _drop_a_cut_tag(reader, (FUNCTION_END, PARAMETER))
+        is_cut = _drop_a_cut_tag(reader, (FUNCTION_END, PARAMETER))
+        if is_cut and not schema.are_satisfied_by(given):
+            return False  # so that nobody takes for whole what more was to come of
     call.arguments("}")
     return True
 
@@ -157,7 +159,14 @@ class _Parameters:
         self._root: dict[str, Any] = schema if isinstance(schema, dict) else {}
         properties = self._root.get("properties")
         self._properties = properties if isinstance(properties, dict) else {}
+        required = self._root.get("required")
+        names = required if isinstance(required, list) else []
+        self._required = {name for name in names if isinstance(name, str)}
         self._kinds: dict[str, tuple[str, ...]] = {}
+
+    def are_satisfied_by(self, given: set[str]) -> bool:
+        """Whether none is missing."""
+        return self._required <= given
 
     def has(self, key: str) -> bool:
         """Whether there is a parameter of this name, as far as is known."""

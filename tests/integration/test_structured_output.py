@@ -25,6 +25,18 @@ SPECULATION = (
     '"prompt_lookup_max":3,"prompt_lookup_min":1}'
 )
 ARGS = ("--max-model-len=1024", "--kv-cache-memory-bytes=100000000")
+THOUGHT_AND_NUMBER = {
+    "type": "sequence",
+    "elements": [
+        {
+            "type": "tag",
+            "begin": "<t>",
+            "content": {"type": "any_text", "max_chars": 40},
+            "end": "</t>",
+        },
+        {"type": "regex", "pattern": "[0-9]{2}"},
+    ],
+}
 PERSON = json.dumps(SCHEMAS["person"])
 
 
@@ -115,8 +127,10 @@ def test_every_finished_answer_is_valid_by_its_schema(model):
          "yes|no|yes, but|ні"),
         (pb.Constraint(ebnf='start: N ("+" N)?\nN: /[0-9]{1,3}/'), r"\d{1,3}(\+\d{1,3})?"),
         (pb.Constraint(ebnf='root ::= [a-c] [a-c] "!"?'), "[a-c]{2}!?"),
+        (pb.Constraint(structural_tag=json.dumps({"format": THOUGHT_AND_NUMBER})),
+         r"(?s)<t>.{0,40}</t>\d\d"),
     ],
-    ids=["regex", "unicode", "choice", "lark", "gbnf"],
+    ids=["regex", "unicode", "choice", "lark", "gbnf", "formats"],
 )  # fmt: skip
 def test_other_notations(model, constraint, pattern):
     answers = model.ask(constraint, n=4)

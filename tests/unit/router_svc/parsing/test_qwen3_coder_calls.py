@@ -213,6 +213,17 @@ def test_a_call_that_is_cut_short_keeps_what_came(end: str, arguments: str, cont
     assert content_of(parts) == content
 
 
+def test_a_call_that_lacks_what_is_required_where_the_text_ends_is_left_open() -> None:
+    schema = {**STOP, "required": ["stop", "n"]}
+    begun = f"<function=next_bus>\n{tag('stop', 'Zoo')}\n"
+
+    assert calls_of(parsed(begun, schema)) == [("next_bus", '{"stop": "Zoo"')]
+    assert calls_of(parsed(begun + tag("n", "1"), schema)) == [
+        ("next_bus", '{"stop": "Zoo", "n": 1}')
+    ]
+    assert calls_of(parsed(begun + "</function>", schema)) == [("next_bus", '{"stop": "Zoo"}')]
+
+
 @pytest.mark.parametrize(
     ("value", "kept"),
     [('{"a": [1', '{"a": [1'), ("{'a", "\"{'a"), ("12", "12")],
