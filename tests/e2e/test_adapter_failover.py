@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import pytest
 from octavo.engine.v1 import admin_pb2, admin_pb2_grpc
 
 from engine_svc.loader.open_model import open_model
+from tests.support.held_engine import Gate
 from tests.support.held_service import running_process
 from tests.support.peft_files import make_adapter
 from tests.support.server import READY_SECONDS, RunningServer, free_port
@@ -41,6 +41,7 @@ class Fleet:
     http: httpx.Client
     targets: list[str]
     engines: list[psutil.Process]
+    gate: Gate  # of the first engine's steps, open
 
     def post(self, path: str, **body: Any) -> dict[str, Any]:
         """The answer to a request that succeeds."""
@@ -71,9 +72,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     flags = ["--dtype", "bfloat16", "--enable-lora", "--lora-dir", str(directory / "files")]
     port, grpc_port = free_port(), free_port()
     with ExitStack() as stack:
-        engines = []
-        for i, target in enumerate(targets):
-            command = [sys.executable, "-m", "engine_svc", str(model), "--listen", target, *flags]
+        engines, gate = [], Gate(directory / "gate", create=True)
+        gate.open()
+        programs = (["tests.support.gated_engine", str(directory / "gate")], ["engine_svc"])
+        for i, (target, program) in enumerate(zip(targets, programs, strict=True)):
+            command = [sys.executable, "-m", *program, str(model), "--listen", target, *flags]
             process = stack.enter_context(running_process(command, directory / f"{i}.log"))
             engines.append(psutil.Process(process.pid))
         command = [sys.executable, "-m", "router_svc", "router", str(model), "--port", str(port)]
@@ -84,7 +87,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         url = f"http://127.0.0.1:{port}"
         server = RunningServer(url, f"127.0.0.1:{grpc_port}", router, log)
         http = stack.enter_context(httpx.Client(base_url=url, timeout=60))
-        found = Fleet(server, http, targets, engines)
+        found = Fleet(server, http, targets, engines, gate)
         ready = "octavo_router_engine_ready"
         assert server.wait_until(lambda: _sum(found, ready) == 2, READY_SECONDS), log.read_text()
         yield found
@@ -119,6 +122,8 @@ def test_an_adapter_comes_by_http_answers_through_the_death_of_its_engine_and_go
 
     fleet.load_on(0)
     assert fleet.server.wait_until(lambda: fleet.having() == fleet.targets[:1])
+    fleet.gate.hold()
+    fleet.gate.let_pass(5)
     token_ids, text, logprobs = [], "", []
     stream = ASKED | {"stream": True}
     with fleet.http.stream("POST", "/v1/completions", json=stream) as response:
@@ -126,7 +131,6 @@ def test_an_adapter_comes_by_http_answers_through_the_death_of_its_engine_and_go
         for number, line in enumerate(lines):
             choice = json.loads(line.removeprefix("data: "))["choices"][0]
             if number == 0:
-                fleet.engines[0].send_signal(signal.SIGSTOP)
                 fleet.load_on(1)
                 assert fleet.server.wait_until(lambda: fleet.having() == fleet.targets)
                 fleet.engines[0].kill()

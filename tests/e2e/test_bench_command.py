@@ -14,7 +14,7 @@ from tests.support.server import RunningServer
 
 def _bench(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "router_svc", "bench", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize("surface", ["http", "grpc"])

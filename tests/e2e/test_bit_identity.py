@@ -63,13 +63,13 @@ def _essence(answer: dict) -> list[tuple]:
 
 
 def _ask(server: RunningServer, request: dict) -> list[tuple]:
-    answer = httpx.post(f"{server.url}/v1/completions", json=request, timeout=100)
+    answer = httpx.post(f"{server.url}/v1/completions", json=request, timeout=200)
     return _essence(answer.raise_for_status().json())
 
 
 def _client(server: RunningServer) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=None)
-    return httpx.AsyncClient(base_url=server.url, timeout=100, limits=limits)
+    return httpx.AsyncClient(base_url=server.url, timeout=200, limits=limits)
 
 
 async def _ask_together(server: RunningServer, requests: list[dict]) -> list[list[tuple]]:

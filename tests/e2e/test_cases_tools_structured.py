@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.support import plain_http
+from tests.support.lent_model import LentModel
 from tests.support.processes import engine_of
 from tests.support.public_api import CHAT, COMPLETIONS, Choice, PublicApi, chat_body
 from tests.support.server import running_server
@@ -289,13 +290,15 @@ def test_a_stop_string_cuts_structured_text_and_is_named(api: PublicApi) -> None
 
 def test_a_stream_that_no_engine_can_take_is_a_status(smollm2_gguf: Path, tmp_path: Path) -> None:
     """STR-03: refused by the router (400), and without an engine (503): never an empty 200."""
-    with running_server(smollm2_gguf, log=tmp_path / "log") as server:
+    model = LentModel(smollm2_gguf, tmp_path)
+    with running_server(model.path, log=tmp_path / "log") as server:
         url = f"{server.url}{CHAT}"
         bad = chat_body("hi", stream=True, response_format=wanting({"contains": {"type": "nil"}}))
-        refused = httpx.post(url, json=bad)
+        refused = plain_http.post(url, json=bad)
+        model.take_away()
         engine_of(server).kill()
-        assert server.wait_until(lambda: httpx.get(f"{server.url}/health").status_code == 503)
-        homeless = httpx.post(url, json=chat_body("hi", stream=True, max_tokens=4))
+        assert server.wait_until(lambda: plain_http.get(f"{server.url}/health").status_code == 503)
+        homeless = plain_http.post(url, json=chat_body("hi", stream=True, max_tokens=4))
 
     assert (refused.status_code, homeless.status_code) == (400, 503)
     for answer in (refused, homeless):

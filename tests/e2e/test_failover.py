@@ -83,7 +83,7 @@ async def twins(
     async with cutting_engine(target) as (one, at_one), cutting_engine(target) as (other, at_other):
         fleet.add(at_one)
         fleet.add(at_other)
-        await fleet.wait_ready(10)
+        await fleet.wait_ready(60)
         yield ServedModel(fleet, tokenizer, template, formats), [one, other]
         await fleet.close()
 
@@ -156,7 +156,7 @@ def test_a_killed_engine_is_replaced_under_the_clients_stream(
 
         assert streamed(kill=True) == undisturbed
         assert server.metric("octavo_router_failovers_total") >= 1
-        assert server.wait_until(lambda: server.metric("octavo_router_engine_ready") == 2, 60)
+        assert server.wait_until(lambda: server.metric("octavo_router_engine_ready") == 2)
 
 
 def _busiest_engine(server: RunningServer) -> psutil.Process:

@@ -16,6 +16,7 @@ from octavo.inference.v1 import inference_pb2 as pb
 from octavo.inference.v1 import inference_pb2_grpc
 
 from tests.support import plain_http
+from tests.support.lent_model import LentModel
 from tests.support.processes import engine_of
 from tests.support.server import RunningServer, running_server
 
@@ -32,7 +33,7 @@ def _serving(model: Path, directory: Path) -> Iterator[RunningServer]:
 
 
 def _get(server: RunningServer, path: str) -> httpx.Response:
-    return plain_http.get(f"{server.url}{path}", timeout=2)
+    return plain_http.get(f"{server.url}{path}")
 
 
 def _health(server: RunningServer) -> int:
@@ -40,7 +41,7 @@ def _health(server: RunningServer) -> int:
 
 
 def _chat(server: RunningServer) -> httpx.Response:
-    return httpx.post(f"{server.url}/v1/chat/completions", json=CHAT)
+    return plain_http.post(f"{server.url}/v1/chat/completions", json=CHAT)
 
 
 async def _stream(server: RunningServer, body: dict, first: asyncio.Event) -> list[str]:
@@ -74,14 +75,17 @@ def _error(events: list[str]) -> dict:
 async def test_an_engine_that_is_killed_is_started_again_and_answers_go_on(
     smollm2_gguf: Path, tmp_path: Path
 ) -> None:
-    with _serving(smollm2_gguf, tmp_path) as server:
+    model = LentModel(smollm2_gguf, tmp_path)
+    with _serving(model.path, tmp_path) as server:
         before = _chat(server).json()
         streams = await _start(server, LONG, 2)
+        model.take_away()
         engine_of(server).kill()
-        assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 503, 2.0)
+        assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 503)
         refused = _chat(server)
         alive = _get(server, "/live")
-        assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 200, 60.0)
+        model.give_back()
+        assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 200)
         after = _chat(server).json()
         survivors = await asyncio.gather(*streams)
 
@@ -141,13 +145,16 @@ async def test_a_second_signal_ends_streams_with_an_error(
 async def test_an_engine_that_is_told_to_stop_lets_its_streams_end(
     smollm2_gguf: Path, tmp_path: Path
 ) -> None:
-    with _serving(smollm2_gguf, tmp_path) as server:
+    model = LentModel(smollm2_gguf, tmp_path)
+    with _serving(model.path, tmp_path) as server:
         streams = await _start(server, LONG, 4)
+        model.take_away()
         engine_of(server).send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 503)
         during = _chat(server).status_code
         ended = await asyncio.gather(*streams)
-        assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 200, 60.0)
+        model.give_back()
+        assert await asyncio.to_thread(server.wait_until, lambda: _health(server) == 200)
         after = _chat(server).status_code
 
     assert [events[-1] for events in ended] == ["[DONE]"] * 4

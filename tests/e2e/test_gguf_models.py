@@ -22,6 +22,7 @@ from engine_svc.loader.open_model import open_model
 from engine_svc.models.family import Family
 from engine_svc.models.gemma3 import GEMMA3
 from engine_svc.models.llama import LLAMA
+from tests.support import plain_http
 from tests.support.make_checkpoint import hf_weights
 from tests.support.server import RunningServer, running_server
 
@@ -147,7 +148,7 @@ async def test_gemma3_gives_the_tokens_of_its_own_weights(
 def test_a_model_without_a_chat_template_says_so(gemma3_server: RunningServer) -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}]}
 
-    answer = httpx.post(f"{gemma3_server.url}/v1/chat/completions", json=body)
+    answer = plain_http.post(f"{gemma3_server.url}/v1/chat/completions", json=body)
 
     assert answer.status_code == 400
     error = answer.json()["error"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import grpc
-import httpx
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from octavo.inference.v1 import messages_pb2 as pb
 from octavo.inference.v1 import messages_pb2_grpc
 
+from tests.support import plain_http
 from tests.support.server import RunningServer
 
 TURN = pb.MessageTurn(
@@ -38,7 +38,7 @@ def test_an_answer_is_that_of_http(
 
     answer = stub.CreateMessage(REQUEST)
 
-    over_http = httpx.post(f"{server.url}/v1/messages", json=body).json()
+    over_http = plain_http.post(f"{server.url}/v1/messages", json=body).json()
     assert [block.text.text for block in answer.content] == [over_http["content"][0]["text"]]
     assert answer.stop_reason == pb.MESSAGE_STOP_REASON_END_TURN
     assert answer.usage.output_tokens == over_http["usage"]["output_tokens"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -253,9 +252,9 @@ def test_what_cannot_be_is_refused_by_name(api: PublicApi, fields: dict, param: 
 
 def test_a_huge_number_of_answers_stalls_nobody(api: PublicApi) -> None:
     for field in ("n", "best_of"):
-        started = time.perf_counter()
+        before = api.server.metric("vllm:admission_rejections_total")
         api.refused(COMPLETIONS, {"prompt": "a", field: 1_000_000})
-        assert time.perf_counter() - started < 1  # it never reaches a sampler
+        assert api.server.metric("vllm:admission_rejections_total") == before  # no engine heard
     assert api.http.get("/health").status_code == 200
 
 

@@ -16,7 +16,7 @@ from tests.support.plan_model import QWEN25_15B
 def _plan(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "router_svc", "plan", *args]
     return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=60
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=200
     )
 
 

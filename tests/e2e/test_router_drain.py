@@ -52,7 +52,7 @@ def test_who_comes_late_is_told_when_to_come_again(model: Path, tmp_path: Path) 
             stub.CreateCompletion(request)
         held.gate.open()
         last, rest = last_event(stream), list(call)
-        code = held.server.process.wait(10)
+        code = held.server.process.wait(60)
 
     assert refusal.status == 503
     assert int(refusal.headers["retry-after"]) >= 1
@@ -81,7 +81,7 @@ def test_an_answer_that_begins_in_the_drain_ends_its_connection(
 
         answer = connection.getresponse()
         usage = json.loads(answer.read())["usage"]
-        code = held.server.process.wait(10)
+        code = held.server.process.wait(60)
 
     assert answer.headers["connection"] == "close"
     assert usage["completion_tokens"] == STREAM["max_tokens"]
@@ -102,16 +102,19 @@ def test_what_does_not_finish_ends_with_an_error_that_clients_see(
             held.server.process.send_signal(signal.SIGTERM)
 
         error = json.loads(last_event(stream))["error"]
-        code = held.server.process.wait(10)
+        code = held.server.process.wait(60)
 
     assert error["message"] == "the server is shutting down"
     assert code == 0
 
 
 def test_a_router_with_nothing_to_do_ends_at_once(model: Path, tmp_path: Path) -> None:
-    with held_router(model, tmp_path) as held, httpx.Client(base_url=held.server.url) as client:
+    with (
+        held_router(model, tmp_path, "--shutdown-timeout=600") as held,
+        httpx.Client(base_url=held.server.url, timeout=60) as client,
+    ):
         assert client.get("/v1/models").status_code == 200  # and its connection stays
 
         held.server.process.send_signal(signal.SIGTERM)
 
-        assert held.server.process.wait(5) == 0
+        assert held.server.process.wait(60) == 0

@@ -311,7 +311,7 @@ def test_a_bad_neighbour_harms_nobody(api: PublicApi) -> None:
     alone = api.whole(COMPLETIONS, **body)
 
     with httpx.stream(
-        "POST", f"{api.server.url}{COMPLETIONS}", json=body | {"stream": True}, timeout=60
+        "POST", f"{api.server.url}{COMPLETIONS}", json=body | {"stream": True}, timeout=120
     ) as response:
         lines = response.iter_lines()
         next(lines)

@@ -120,7 +120,7 @@ def test_a_router_and_an_engine_that_are_started_alone_find_each_other(
         alone = health()
         with _command(engine_log, "engine", str(tiny), "--listen", target) as engine:
             _until(lambda: health() == 200 or engine.poll() is not None)
-            answer = httpx.post(f"{url}/v1/chat/completions", json=CHAT)
+            answer = plain_http.post(f"{url}/v1/chat/completions", json=CHAT)
             shown = re.search(r"gRPC  (127.0.0.1):(\d+) ", router_log.read_text())
             socket.create_connection(shown.groups()).close()
             engine.terminate()

@@ -21,6 +21,7 @@ import torch
 from octavo.inference.v1 import inference_pb2 as pb
 from octavo.inference.v1 import inference_pb2_grpc
 
+from tests.support import plain_http
 from tests.support.certificates import Authority, Identity
 from tests.support.server import free_port
 from tests.support.tiny_models import make_tiny
@@ -45,7 +46,7 @@ def _command(log: Path, *args: object) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -71,7 +72,7 @@ class Secure:
         context = ssl.create_default_context(cafile=(trusts or self.authority).certfile)
         if shows is not None:
             context.load_cert_chain(shows.certfile, shows.keyfile)
-        return httpx.Client(base_url=self.url, verify=context, timeout=30)
+        return httpx.Client(base_url=self.url, verify=context, timeout=60)
 
     def channel(self, shows: Identity | None, trusts: Authority | None = None) -> grpc.Channel:
         """A gRPC client."""
@@ -115,7 +116,7 @@ def secure(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sec
 
 def _complete(channel: grpc.Channel) -> pb.CreateCompletionResponse:
     request = pb.CreateCompletionRequest(prompt=pb.Prompt(text="a"), max_tokens=3, ignore_eos=True)
-    return inference_pb2_grpc.InferenceStub(channel).CreateCompletion(request, timeout=30)
+    return inference_pb2_grpc.InferenceStub(channel).CreateCompletion(request, timeout=60)
 
 
 def test_the_openai_sdk_is_served_over_https(secure: Secure) -> None:
@@ -150,7 +151,7 @@ def test_who_shows_no_certificate_or_a_strangers_is_not_served(
 
 def test_nobody_is_served_without_tls(secure: Secure) -> None:
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://localhost:{secure.port}/health")
+        plain_http.get(f"http://localhost:{secure.port}/health")
     with (
         grpc.insecure_channel(f"localhost:{secure.grpc_port}") as channel,
         pytest.raises(grpc.RpcError) as refusal,
@@ -209,7 +210,7 @@ def test_router_and_engine_show_each_other_certificates(tiny: Path, tmp_path: Pa
 
     def health() -> int:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}/health").status_code
+            return plain_http.get(f"http://127.0.0.1:{port}/health").status_code
         return 0
 
     with _command(tmp_path / "engine.log", *engine), _command(log, *router):
@@ -219,7 +220,7 @@ def test_router_and_engine_show_each_other_certificates(tiny: Path, tmp_path: Pa
         authority.issue("next").move_to(of_router)
 
         _until(lambda: health() == 200)
-        answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=COMPLETION, timeout=30)
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=COMPLETION, timeout=60)
 
     assert refused == 503
     assert answer.json()["usage"]["completion_tokens"] == 3

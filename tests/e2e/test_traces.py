@@ -21,6 +21,7 @@ import pytest
 from octavo.inference.v1 import inference_pb2 as pb
 from octavo.inference.v1 import inference_pb2_grpc
 
+from tests.support import plain_http
 from tests.support.held_engine import Gate
 from tests.support.held_service import running_process
 from tests.support.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
@@ -141,8 +142,12 @@ def test_lines_of_a_request_carry_its_ids_and_none_of_its_words(traced: Traced) 
     trace = "0" * 31 + "1"
     traced.stream({"traceparent": f"00-{trace}-{PARENT}-01", "x-request-id": "logged"})
 
-    lines = [json.loads(line) for line in traced.router.log.read_text().splitlines()]
-    (line,) = [line for line in lines if line.get("request_id") == "logged"]
+    def logged() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in traced.router.log.read_text().splitlines()]
+        return [line for line in lines if line.get("request_id") == "logged"]
+
+    assert traced.router.wait_until(lambda: bool(logged()))
+    (line,) = logged()
     assert line["logger"] == "octavo.router.requests"
     assert line["trace_id"] == trace
     assert line["span_id"] != PARENT  # the router's own span
@@ -164,7 +169,7 @@ MESSAGES = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 5
 def test_whichever_way_it_is_asked_for_an_answer_is_a_trace(
     traced: Traced, path: str, body: dict[str, Any], operation: str, prefix: str
 ) -> None:
-    answer = httpx.post(f"{traced.router.url}{path}", json=body).raise_for_status().json()
+    answer = plain_http.post(f"{traced.router.url}{path}", json=body).raise_for_status().json()
 
     call = traced.call_of(answer["id"].removeprefix(prefix))
     assert call.name == f"{operation} held"
@@ -196,7 +201,7 @@ def test_a_client_that_leaves_is_no_error(traced: Traced) -> None:
         gate.let_pass(4)
     try:
         url, headers = f"{traced.router.url}/v1/chat/completions", {"x-request-id": "left"}
-        with httpx.stream("POST", url, json=body, headers=headers) as answer:
+        with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
             next(line for line in answer.iter_lines() if "content" in line)
         call = traced.call_of("left")
     finally:
@@ -225,7 +230,7 @@ def test_metrics_are_sent_and_shown(traced: Traced) -> None:
 def test_prometheus_scrapes_what_promtool_accepts(traced: Traced, tmp_path: Path) -> None:
     prometheus, promtool = _program("prometheus"), _program("promtool")
     traced.stream({})
-    metrics = httpx.get(f"{traced.router.url}/metrics").raise_for_status().text
+    metrics = plain_http.get(f"{traced.router.url}/metrics").raise_for_status().text
     own = "".join(line for line in metrics.splitlines(keepends=True) if "vllm:" not in line)
     host = traced.router.url.removeprefix("http://")
     config = {
@@ -242,7 +247,7 @@ def test_prometheus_scrapes_what_promtool_accepts(traced: Traced, tmp_path: Path
 
     checked = subprocess.run([promtool, "check", "metrics"], input=own, text=True, check=False)
     with running_process(command, tmp_path / "prometheus.log"):
-        found = traced.router.wait_until(lambda: _count_of_chats(port) >= 1, 30)
+        found = traced.router.wait_until(lambda: _count_of_chats(port) >= 1)
 
     assert checked.returncode == 0
     assert found, (tmp_path / "prometheus.log").read_text()

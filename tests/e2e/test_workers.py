@@ -76,7 +76,7 @@ def _served_by(worker: psutil.Process, port: int) -> set[int]:
 def _complete(held: HeldRouter) -> dict:
     """A request over a connection of its own."""
     body = STREAM | {"stream": False, "max_tokens": 1}
-    answer = httpx.post(f"{held.server.url}/v1/completions", json=body, timeout=30)
+    answer = httpx.post(f"{held.server.url}/v1/completions", json=body, timeout=60)
     return answer.raise_for_status().json()
 
 
@@ -168,7 +168,7 @@ def test_a_signal_drains_all_workers_and_frees_the_ports(fresh: HeldRouter) -> N
     fresh.stop()
     fresh.gate.open()
     lasts = [last_event(stream) for stream in streams]
-    code = fresh.server.process.wait(10)
+    code = fresh.server.process.wait(60)
 
     assert lasts == ["[DONE]"] * len(streams)
     assert code == 0
@@ -186,7 +186,7 @@ def test_a_second_signal_ends_all_streams_with_an_error(fresh: HeldRouter) -> No
 
     errors = [json.loads(last_event(stream))["error"]["message"] for stream in streams]
     assert errors == ["the server is shutting down"] * len(streams)
-    assert fresh.server.process.wait(10) == 0
+    assert fresh.server.process.wait(60) == 0
 
 
 def test_no_worker_outlives_its_parent(fresh: HeldRouter) -> None:
@@ -194,6 +194,6 @@ def test_no_worker_outlives_its_parent(fresh: HeldRouter) -> None:
 
     fresh.server.process.kill()
 
-    _, alive = psutil.wait_procs(workers, 10)
+    _, alive = psutil.wait_procs(workers, 60)
     assert len(workers) == WORKERS
     assert alive == []

@@ -25,12 +25,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.helm.chart import ChartTool, Object, Rendered, value_sets
 from tests.helm.test_chart import environment
+from tests.support import plain_http
 from tests.support.certificates import Authority, Identity
 from tests.support.metric_names import asked_for, families, shown
 from tests.support.server import free_port
 
 SETS = value_sets()
-SECONDS = 60.0
+SECONDS = 200.0
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
 
 
@@ -102,7 +103,7 @@ class Node:
             yield process
         finally:
             process.terminate()
-            code = process.wait(30)
+            code = process.wait(90)
         assert code == 0, log.read_text()
 
     def wait_for(
@@ -162,7 +163,7 @@ def test_defaults_come_up_and_answer(chart: ChartTool, node: Node) -> None:
         assert node.passes(engine, "livenessProbe")
         answer = ask(f"http://127.0.0.1:{node.port('http')}")
         assert answer.json()["model"] == "smollm2"
-        metrics = httpx.get(f"http://127.0.0.1:{node.port('http')}/metrics").text
+        metrics = plain_http.get(f"http://127.0.0.1:{node.port('http')}/metrics").text
 
     for values in SETS.values():
         assert named_metrics(chart.render(values)) <= shown(metrics)
@@ -190,8 +191,8 @@ def test_keys_and_tls_come_up_and_answer(chart: ChartTool, node: Node, tmp_path:
         node.wait_for(router, "readinessProbe", routing, node.directory / "router.log")
         assert node.passes(engine, "livenessProbe")
         url = f"https://127.0.0.1:{node.port('http')}"
-        assert httpx.get(f"{url}/v1/models", verify=False).status_code == 401
-        assert httpx.get(f"{url}/metrics", verify=False).status_code == 200
+        assert httpx.get(f"{url}/v1/models", verify=False, timeout=60).status_code == 401
+        assert httpx.get(f"{url}/metrics", verify=False, timeout=60).status_code == 200
         ask(url, headers={"Authorization": "Bearer sk-acme"})
 
 
@@ -212,7 +213,7 @@ def test_routers_with_an_engine_of_their_own_come_up_and_answer(
         url = f"http://127.0.0.1:{node.port(8000)}"
         ask(url, headers={"Authorization": "Bearer sk-acme"})
         needs_key = "OCTAVO_API_KEY_FILE" in environment(container)
-        assert httpx.get(f"{url}/v1/models").status_code == (401 if needs_key else 200)
+        assert plain_http.get(f"{url}/v1/models").status_code == (401 if needs_key else 200)
 
 
 def test_the_job_finds_what_was_fetched_before(chart: ChartTool, node: Node) -> None:

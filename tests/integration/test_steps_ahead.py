@@ -57,9 +57,9 @@ def test_steps_run_ahead_where_the_decoder_says_that_it_computes_by_itself(
     engine = Engine(loaded.scheduler, loaded.kv, loaded.executor)
     engine.start(publish, ended.set)
     engine.send(Submit(tuple(requests)))
-    assert ended.wait(30)
+    assert ended.wait(60)
     engine.send(Stop())
-    assert engine.join(10)
+    assert engine.join(60)
 
     assert [request.output_token_ids for request in requests] == expected
     assert backend.decoder.num_ahead >= NUM_TOKENS - 1

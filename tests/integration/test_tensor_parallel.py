@@ -46,7 +46,7 @@ def smollm2(smollm2_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory):
         yield engine
         workers = engine.children()
         engine.process.kill()
-        _, alive = psutil.wait_procs(workers, timeout=20)
+        _, alive = psutil.wait_procs(workers, timeout=60)
     # Whatever becomes of an engine, its workers do not outlive it.
     assert (len(workers), alive) == (1, [])
 
@@ -99,7 +99,7 @@ def test_a_killed_worker_ends_the_engine_and_what_runs_can_go_on_elsewhere(
         worker.send_signal(signal.SIGKILL)
         with pytest.raises(grpc.RpcError) as error:
             list(call)
-        code = engine.process.wait(20)
+        code = engine.process.wait(60)
 
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     assert code == 1
@@ -126,7 +126,7 @@ def test_two_nodes_serve_as_one_engine(tiny: Path, tmp_path: Path) -> None:
         answers = [token_ids(leader.generate(PROMPT, 20, name)) for name in ("", "tuned")]
         for node in nodes:  # as a cluster stops a group; who only follows leaves the end to node 0
             node.process.send_signal(signal.SIGTERM)
-        codes = [node.process.wait(20) for node in nodes]
+        codes = [node.process.wait(60) for node in nodes]
 
     assert answers == expected
     assert answers[0] != answers[1]

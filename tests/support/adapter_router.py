@@ -64,7 +64,7 @@ class AdapterRouter:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what must come."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
 
@@ -85,7 +85,7 @@ async def adapter_router(
     async with AsyncExitStack() as stack:
         port, grpc_port = free_port(), free_port()
         url = f"http://127.0.0.1:{port}"
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=60))
         found = AdapterRouter(url, f"127.0.0.1:{grpc_port}", http)
         groups = {"base": adapters} | ({} if other is None else {"other": (other,)})
         served_models = [_model_of(directory, name, policy) for name in groups]

@@ -29,7 +29,7 @@ def model_info(
     while True:
         try:
             request = pb.GetModelInfoRequest()
-            return stub.GetModelInfo(request, timeout=0.5, wait_for_ready=True)
+            return stub.GetModelInfo(request, timeout=2, wait_for_ready=True)
         except grpc.RpcError:
             assert process.poll() is None, log.read_text()
 

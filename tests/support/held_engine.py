@@ -11,12 +11,15 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from engine_svc.__main__ import main
 from engine_svc.planning import decoder
+from engine_svc.service.async_engine import AsyncEngine
+from engine_svc.service.live_request import LiveRequest
 from kernels.backend import MemoryNeeds, StepInputs, StepResult
 from kernels.lora import LoraAdapter
 from router_svc.text.tokenizer import Tokenizer
@@ -28,11 +31,14 @@ _EVER = np.iinfo(np.int64).max
 
 
 class Gate:
-    """How many steps may pass, and how many have, in memory shared by test and engine."""
+    """How many steps may pass, how many have, and how many requests have come.
+
+    They are in memory that test and engine share.
+    """
 
     def __init__(self, path: Path, *, create: bool) -> None:
         mode = "w+" if create else "r+"
-        self._counts = np.memmap(path, dtype=np.int64, mode=mode, shape=(2,))
+        self._counts = np.memmap(path, dtype=np.int64, mode=mode, shape=(3,))
 
     def open(self) -> None:
         """Lets all steps pass."""
@@ -46,9 +52,23 @@ class Gate:
         """Lets so many more steps pass."""
         self._counts[0] += steps
 
+    @property
+    def num_requests(self) -> int:
+        """Requests that the engine has got so far, though none of their steps may have passed."""
+        return int(self._counts[2])
+
+    def count_request(self) -> None:
+        """One more has come."""
+        self._counts[2] += 1
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether all steps that may pass have."""
+        return bool(self._counts[1] >= self._counts[0])
+
     def enter(self) -> None:
         """Takes a step; waits until that is allowed."""
-        while self._counts[1] >= self._counts[0]:
+        while self.is_spent:
             time.sleep(_POLL_SECONDS)
         self._counts[1] += 1
 
@@ -105,6 +125,16 @@ if __name__ == "__main__":
     gate_file, model, *rest = sys.argv[1:]
     tokenizer = Tokenizer.load(Path(model))
     ids = tokenizer.encode(_TEXT, add_special_tokens=False, parse_special=False)
-    backend = HeldBackend(np.array(ids, dtype=np.int32), Gate(Path(gate_file), create=False))
+    gate = Gate(Path(gate_file), create=False)
+    backend = HeldBackend(np.array(ids, dtype=np.int32), gate)
     decoder.choose_backend = lambda *_, **__: (backend, None)
+    submit = AsyncEngine.submit
+
+    def counted(engine: AsyncEngine, *request: Any) -> LiveRequest:
+        """Submits it, then tells."""
+        live = submit(engine, *request)
+        gate.count_request()
+        return live
+
+    AsyncEngine.submit = counted  # type: ignore[method-assign] # of this process alone
     main([model, *rest])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import select
 import signal
 import socket
 import sys
@@ -36,7 +35,7 @@ class HeldRouter:
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection that has served a request and does not connect again by itself."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         self.ends.callback(connection.close)
         connection.request("GET", "/health")
         assert connection.getresponse().read() == b'{"status":"ready"}'
@@ -45,9 +44,10 @@ class HeldRouter:
 
     def begin(self, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
         """A stream whose first event has come and, of a held engine, whose last cannot."""
+        before = self.gate.num_requests
         connection.request("POST", "/v1/completions", json.dumps(STREAM), JSON)
-        while not select.select([connection.sock], [], [], 0.05)[0]:
-            self.gate.let_pass()
+        assert self.server.wait_until(lambda: self.gate.num_requests > before)
+        self.gate.let_pass(2)  # one that may have been planned without it, and its first
         response = connection.getresponse()
         assert response.readline().startswith(b"data: ")
         return response

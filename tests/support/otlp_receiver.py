@@ -44,7 +44,7 @@ class OtlpReceiver:
     metrics: dict[str, Any] = field(default_factory=dict)  # the last of each name
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def wait_for(self, enough: Callable[[], bool], seconds: float = 15.0) -> bool:
+    def wait_for(self, enough: Callable[[], bool], seconds: float = 60.0) -> bool:
         """Whether it came to hold within so many seconds."""
         deadline = time.monotonic() + seconds
         with self.changed:

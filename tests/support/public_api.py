@@ -59,7 +59,7 @@ class PublicApi:
     def __init__(self, server: RunningServer) -> None:
         self.server = server
         self.http = httpx.Client(
-            base_url=server.url, timeout=60, event_hooks={"response": [_check_failure]}
+            base_url=server.url, timeout=120, event_hooks={"response": [_check_failure]}
         )
         self._channel = grpc.insecure_channel(server.grpc_target)
         self.grpc = inference_pb2_grpc.InferenceStub(self._channel)

@@ -42,7 +42,7 @@ def running_proxy(
     with running_process(command, log, cwd=directory) as process:
         proxy = Proxy(f"http://127.0.0.1:{http}", f"127.0.0.1:{grpc}")
         router = service.routers[0]
-        assert router.wait_until(lambda: process.poll() is not None or _passes(proxy), 30)
+        assert router.wait_until(lambda: process.poll() is not None or _passes(proxy))
         assert process.poll() is None, log.read_text()
         yield proxy
 

@@ -78,7 +78,7 @@ class ScriptedExecutor:
         self._held.clear()
         self._gate.clear()
 
-    def wait_until_held(self, timeout: float = 10.0) -> None:
+    def wait_until_held(self, timeout: float = 60.0) -> None:
         """Returns once a step waits."""
         assert self._held.wait(timeout), "no step was submitted"
 

@@ -111,7 +111,7 @@ async def scripted_router(directory: Path, edge: Edge) -> AsyncIterator[Edges]:
     router = Router(RouterConfig("127.0.0.1", http_port, grpc_port, 1 << 20, 1.0, edge), [model])
     await router.start()
     running = asyncio.create_task(router.run())
-    await fleet.wait_ready(5)
+    await fleet.wait_ready(60)
     try:
         yield Edges(f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}", engine)
     finally:

@@ -12,7 +12,7 @@ from octavo.inference.v1 import inference_pb2_grpc
 from tests.support.held_engine import Gate
 from tests.support.held_service import MODEL
 
-_SECONDS = 30.0  # after which a client that got nothing gives up
+_SECONDS = 60.0  # after which a client that got nothing gives up
 _QUESTION = "What is an octavo?"
 
 
