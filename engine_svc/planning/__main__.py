@@ -33,8 +33,10 @@ def main(model_path: Path, **params: Any) -> None:
 
     num_ranks = params["tensor_parallel_size"]
     try:
+        settings = settings_from(model_path, _process_defaults() | params)
+        settings.batch.speculation()  # takes no memory, but would stop the start
         found = report(
-            settings_from(model_path, _process_defaults() | params),
+            settings,
             open_at_hand(model_path),
             choose_target(
                 params["memory"], params["gpu"], params["gpu_memory_utilization"], num_ranks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +26,31 @@ class FiniteRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
+
+
+class Name(click.types.StringParamType):
+    """A text that is not empty, as what a script's variable holds may be."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """See click.ParamType."""
+        if not str(value).strip():
+            self.fail("must not be empty.", param, ctx)
+        return str(value)
+
+
+class FilePath(click.Path):
+    """The path of a file; click takes an empty one for the working directory."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click.ParamType."""
+        if not str(value):
+            self.fail("must name a file.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class ListenAddress(click.types.StringParamType):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from octavo.flag_lists import Flags, arguments, environment_name, with_flags
-from octavo.flag_types import FiniteRange, ListenAddress
+from octavo.flag_types import FiniteRange, ListenAddress, Name
 from octavo.logs import LOG_FLAGS
 from octavo.lora_flags import LORA_FLAGS
 from octavo.tls import SERVER_TLS_FLAGS
@@ -31,6 +31,7 @@ _ENGINE_FLAGS: Flags = (
         "--served-model-name",
         {
             "multiple": True,
+            "type": Name(),
             "help": "Name that clients ask for; repeat it for aliases, the first is shown. "
             "Default: the model as it was named on the command line.",
         },

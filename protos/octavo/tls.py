@@ -15,13 +15,15 @@ import logging
 import ssl
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from octavo.flag_types import FilePath
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import grpc
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_READABLE = click.Path(dir_okay=False, path_type=Path)
+_READABLE = FilePath()
 _REQUIREMENTS = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import grpc
+from octavo.flag_types import FilePath
 from octavo.tls import TlsError, TlsFiles, TlsPaths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _EXPLAIN_SECONDS = 1.0
-_READABLE = click.Path(dir_okay=False, path_type=Path)
+_READABLE = FilePath()
 
 # One entry per flag: its declaration, then what click.option takes.
 ENGINE_TLS_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -91,7 +91,9 @@ def test_a_hub_model_of_which_nothing_is_at_hand_says_so(tmp_path: Path) -> None
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("flag", ["--gpu=H1000", "--memory=much", "--tensor-parallel-size=7"])
+@pytest.mark.parametrize(
+    "flag", ["--gpu=H1000", "--memory=much", "--tensor-parallel-size=7", "--speculative-config={}"]
+)
 def test_a_wrong_flag_is_one_line_that_names_it(smollm2_gguf: Path, flag: str) -> None:
     ended = _plan(str(smollm2_gguf), flag)
 

@@ -74,6 +74,8 @@ def test_every_flag_has_an_environment_variable_and_the_command_line_wins():
         (["--dtype=int3"], "--dtype"),
         (["--quantization=bitsandbytes"], "--quantization"),
         (["--kv-cache-dtype=int4"], "--kv-cache-dtype"),
+        (["--target-step-seconds=nan"], "--target-step-seconds"),
+        (["--served-model-name="], "--served-model-name"),
         (["--gpu-memory-utilization=0"], "--gpu-memory-utilization"),
         (["--seed=18446744073709551616"], "--seed"),
         (["--block-size=1e9"], "--block-size"),

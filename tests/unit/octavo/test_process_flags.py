@@ -26,6 +26,14 @@ def test_arguments_mean_what_was_parsed() -> None:
     assert params["ssl_keyfile"] is None
 
 
+@pytest.mark.parametrize("flag", ["--listen=127.0.0.1", "--ssl-certfile="])
+def test_a_bad_value_is_an_error_that_names_its_flag(flag: str) -> None:
+    with pytest.raises(click.BadParameter) as error:
+        _parsed([flag])
+
+    assert flag.partition("=")[0] in error.value.format_message()
+
+
 def test_variables_meant_for_a_router_do_not_reach_its_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

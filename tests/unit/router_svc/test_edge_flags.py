@@ -73,6 +73,9 @@ def test_keys_of_flags_and_of_a_file_go_together(monkeypatch: Any, tmp_path: Pat
         (["--api-key-file", "/nowhere/keys.yaml"], {}, "/nowhere/keys.yaml: No such file"),
         (["--allowed-origins", '["a", 1]'], {}, "JSON list of strings"),
         (["--allowed-origins", "[a"], {}, "JSON list of strings"),
+        (["--allowed-origins", "app.example"], {}, "as browsers send it"),
+        (["--allowed-origins", "https://app.example/"], {}, "without a path"),
+        (["--allowed-origins", ""], {}, "as browsers send it"),
         (["--allowed-origins", "*", "--allow-credentials"], {}, "by name"),
     ],
 )

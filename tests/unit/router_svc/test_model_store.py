@@ -44,6 +44,11 @@ def test_a_name_that_is_nothing_says_what_can_be_given(tmp_path: Path) -> None:
         resolve_model("nowhere", tmp_path / "cache")
 
 
+def test_an_empty_name_is_not_the_working_directory(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="no model is named: give a directory"):
+        resolve_model("", tmp_path)
+
+
 def test_a_hub_id_without_a_network_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
