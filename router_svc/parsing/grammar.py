@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import orjson
 from octavo.grammars import JSON_WHITESPACE, GrammarError, json_rule, quoted
 
-from router_svc.parsing.tagged_arguments import tagged_argument, tagged_arguments
+from router_svc.parsing.tagged_arguments import TaggedArguments, tagged_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -233,6 +233,7 @@ class _Lark:
         `loose`: the arguments of functions that are not strict are any object.
         """
         rules, names = [], []
+        tags = TaggedArguments()
         for i, function in enumerate(functions):
             head = self.text(syntax.head_of(function.name))
             names.append(f"call_{i}")
@@ -244,7 +245,8 @@ class _Lark:
                 case "keywords":
                     rules += _keywords(i, function, schema)
                 case "tags":
-                    rules += _tags(i, function, schema)
+                    rules.append(f"arguments_{i}: {_tags(tags, function, schema)}")
+        rules += tags.rules
         return _Calls(f"call: {' | '.join(names)}", rules)
 
 
@@ -275,11 +277,11 @@ def _keywords(i: int, function: Function, schema: dict[str, Any]) -> list[str]:
     return [*rules, f'first_{i}_{len(properties)}: ""', f'next_{i}_{len(properties)}: ""']
 
 
-def _tags(i: int, function: Function, schema: dict[str, Any]) -> list[str]:
+def _tags(tags: TaggedArguments, function: Function, schema: dict[str, Any]) -> str:
     _check_form(function, schema, "tags")
     try:
-        return tagged_arguments(
-            i, schema, lambda own: _json_of(own, strict=function.strict), strict=function.strict
+        return tags.of_function(
+            schema, lambda own: _json_of(own, strict=function.strict), strict=function.strict
         )
     except ValueError as error:
         raise ValueError(f"function {function.name!r}: {error}") from error

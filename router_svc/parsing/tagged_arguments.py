@@ -62,60 +62,71 @@ def tagged_argument(key: str, value: Any) -> str:
     return f"{PARAMETER}{key}>\n{text}\n{PARAMETER_END}\n"
 
 
-def tagged_arguments(
-    i: int, schema: dict[str, Any], json_of: Callable[[dict[str, Any]], str], *, strict: bool
-) -> list[str]:
-    """The Lark rule arguments_<i> for the properties of `schema` in their order, and what it needs.
+class TaggedArguments:
+    """Writes rules for the arguments of functions. Equal values share a rule, one of `rules`."""
 
-    `json_of` writes the right-hand side for a schema's JSON. Raises ValueError for a name or, if
-    `strict`, for a keyword that has no form as tags.
-    """
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        more = schema.get("additionalProperties")
-        value = _value(f"{i}_0", more if isinstance(more, dict) else {}, schema, json_of, strict)
-        key = f"KEY_{i}: {_ANY_KEY}"
-        return [f"arguments_{i}: (KEY_{i} value_{i}_0)*", key, *value]
-    required = frozenset(schema.get("required") or ())
-    uses, rules = [], []
-    for k, (name, own) in enumerate(properties.items()):
-        if not _KEY.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be the name of a tag")
-        uses.append(f"tag_{i}_{k}" if name in required else f"tag_{i}_{k}?")
-        rules.append(f"tag_{i}_{k}: {quoted(f'{PARAMETER}{name}>')} value_{i}_{k}")
-        try:
-            rules += _value(f"{i}_{k}", own, schema, json_of, strict)
-        except ValueError as error:
-            raise ValueError(f"properties/{name}: {error}") from error
-    return [f"arguments_{i}: {' '.join(uses) or quoted('')}", *rules]
+    def __init__(self) -> None:
+        self.rules: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def of_function(
+        self, schema: dict[str, Any], json_of: Callable[[dict[str, Any]], str], *, strict: bool
+    ) -> str:
+        """The right-hand side for the properties of `schema`, in their order.
+
+        `json_of` writes the right-hand side for a schema's JSON. Raises ValueError for a name or,
+        if `strict`, for a keyword that has no form as tags.
+        """
+        properties = schema.get("properties")
+        if not isinstance(properties, dict):
+            more = schema.get("additionalProperties")
+            any_value = more if isinstance(more, dict) else {}
+            value = self._value(any_value, schema, json_of, strict=strict)
+            return f"({self._shared('KEY', _ANY_KEY)} {value})*"
+        required = frozenset(schema.get("required") or ())
+        tags = []
+        for name, own in properties.items():
+            if not _KEY.fullmatch(name):
+                raise ValueError(f"{name!r} cannot be the name of a tag")
+            try:
+                value = self._value(own, schema, json_of, strict=strict)
+            except ValueError as error:
+                raise ValueError(f"properties/{name}: {error}") from error
+            tag = f"{quoted(f'{PARAMETER}{name}>')} {value}"
+            tags.append(tag if name in required else f"({tag})?")
+        return " ".join(tags) or quoted("")
+
+    def _value(
+        self,
+        schema: Any,
+        root: dict[str, Any],
+        json_of: Callable[[dict[str, Any]], str],
+        *,
+        strict: bool,
+    ) -> str:
+        kinds = kinds_of(schema, root)
+        typed = [kind for kind in kinds if kind != "null"]
+        if typed[:1] == ["string"]:
+            texts = [_text(parts, strict=strict) for parts in _strings(schema, root, strict=strict)]
+            if "null" in kinds:
+                texts.append('"null"')
+            text = " | ".join(f"({text})" for text in dict.fromkeys(texts))
+            return self._shared("VALUE", f'(("\\n" ({text})) & {_NO_END}) {_AFTER}')
+        if "string" in kinds:
+            schema = {"allOf": [schema], "type": [kind for kind in kinds if kind != "string"]}
+        shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
+        return self._shared("value", f'"\\n" {json_of(schema | shared)} {_AFTER}')
+
+    def _shared(self, kind: str, right: str) -> str:
+        if right not in self._names:
+            self._names[right] = name = f"{kind}_{len(self._names)}"
+            self.rules.append(f"{name}: {right}")
+        return self._names[right]
 
 
-def _value(
-    name: str,
-    schema: Any,
-    root: dict[str, Any],
-    json_of: Callable[[dict[str, Any]], str],
-    strict: bool,
-) -> list[str]:
-    kinds = kinds_of(schema, root)
-    typed = [kind for kind in kinds if kind != "null"]
-    if typed[:1] == ["string"]:
-        texts = [_text(parts, strict) for parts in _strings(schema, root, strict)]
-        if "null" in kinds:
-            texts.append('"null"')
-        text = " | ".join(f"({text})" for text in dict.fromkeys(texts))
-        return [
-            f"value_{name}: VALUE_{name}",
-            f"VALUE_{name}: BODY_{name} {_AFTER}",
-            f'BODY_{name}: ("\\n" ({text})) & {_NO_END}',
-        ]
-    if "string" in kinds:
-        schema = {"allOf": [schema], "type": [kind for kind in kinds if kind != "string"]}
-    shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
-    return [f'value_{name}: "\\n" json_{name} {_AFTER}', f"json_{name}: {json_of(schema | shared)}"]
-
-
-def _strings(schema: Any, root: dict[str, Any], strict: bool) -> list[tuple[dict[str, Any], ...]]:
+def _strings(
+    schema: Any, root: dict[str, Any], *, strict: bool
+) -> list[tuple[dict[str, Any], ...]]:
     try:
         # Where nothing names a type, anything is allowed, and a string is something.
         ways = [
@@ -132,7 +143,7 @@ def _strings(schema: Any, root: dict[str, Any], strict: bool) -> list[tuple[dict
     return ways
 
 
-def _text(parts: tuple[dict[str, Any], ...], strict: bool) -> str:
+def _text(parts: tuple[dict[str, Any], ...], *, strict: bool) -> str:
     """An expression for strings that satisfy all of some schemas."""
     found = []
     for part in parts:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from byte_matcher import ByteMatcher
 from jsonschema import FormatChecker, validate
+from octavo.grammars import to_lark
 from parser_runs import calls_of, parse, tool_parser
 
 from router_svc.parsing.formats import QWEN3_CODER
@@ -120,3 +121,17 @@ def test_a_string_that_cannot_be_enforced_is_refused_where_it_has_to_be(schema: 
         matcher_of(whole(schema))
 
     assert takes(matcher_of(whole(schema), strict=False), "any text")
+
+
+def test_many_functions_with_many_parameters_stay_within_a_grammars_limits() -> None:
+    texts = {f"text_{i}": {"type": "string", "description": f"Text {i}."} for i in range(12)}
+    numbers = {f"number_{i}": {"type": "integer", "minimum": i} for i in range(4)}
+    schema = json.dumps({"type": "object", "properties": texts | numbers})
+    functions = [Function(f"function_{i}", schema, strict=True) for i in range(128)]
+
+    lark = QWEN3_CODER.grammar(functions, required=True, parallel=True)
+
+    assert to_lark("ebnf", lark)
+    assert ByteMatcher(lark).accepts(
+        QWEN3_CODER.syntax.render([("function_99", '{"text_7": "x"}')])
+    )
