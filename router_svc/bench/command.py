@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,21 +22,24 @@ if TYPE_CHECKING:
     from router_svc.bench.run import Level
 
 
-class _Concurrencies(click.ParamType[tuple[int, ...]]):
-    name = "list"
+def _concurrencies(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        levels = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of numbers such as 1,4,8") from None
+    if not all(1 <= level <= 1024 for level in levels):
+        raise click.BadParameter("each concurrency is between 1 and 1024")
+    return levels
 
-    def convert(
-        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            levels = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers such as 1,4,8", param, ctx)
-        if not all(1 <= level <= 1024 for level in levels):
-            self.fail("each concurrency is between 1 and 1024", param, ctx)
-        return levels
+
+def _can_be_written(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Checked before anything is measured, as it would be lost where its file cannot be."""
+    if path is not None and not os.access(path.parent, os.W_OK):
+        raise click.BadParameter(f"{path.parent} is no directory that can be written to.")
+    return path
+
+
+_Result = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command()
@@ -47,7 +51,8 @@ class _Concurrencies(click.ParamType[tuple[int, ...]]):
 @click.option("--api-key", envvar="OCTAVO_API_KEY", help="Key that the server wants.")
 @click.option(
     "--concurrency",
-    type=_Concurrencies(),
+    callback=_concurrencies,
+    metavar="LIST",
     default="1,4,8,16,32",
     show_default=True,
     help="Requests in flight, one measurement each.",
@@ -73,8 +78,8 @@ class _Concurrencies(click.ParamType[tuple[int, ...]]):
     type=click.Path(exists=True, path_type=Path),
     help="Model directory or .gguf whose tokeniser makes prompt lengths exact.",
 )
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--json", "json_path", type=_Result, callback=_can_be_written)
+@click.option("--plot", "plot_path", type=_Result, callback=_can_be_written)
 @click.option("--title", help="Shown above table and plot.")
 def bench(
     url: str,

@@ -37,6 +37,16 @@ def test_bench_writes_a_table_json_and_a_plot(
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_files_that_could_not_be_written_in_the_end_are_refused_before_anything_is_measured(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    result = _bench("--url", f"{server.url}/v1", "--json", str(tmp_path / "missing" / "b.json"))
+
+    assert result.returncode == 2
+    assert "'--json'" in result.stderr
+    assert result.stdout == ""
+
+
 def test_prompts_have_the_length_that_was_asked_for(
     server: RunningServer, smollm2_checkpoint: Path, tmp_path: Path
 ) -> None:
