@@ -14,6 +14,7 @@ import orjson
 from llguidance import LLMatcher
 from octavo import grammars
 from octavo.inference.v1 import inference_pb2 as pb
+from octavo.lark import GrammarError
 
 from router_svc.errors import invalid
 from router_svc.generation_types import Constraint
@@ -64,7 +65,7 @@ def check_constraint(constraint: Constraint, param: str) -> None:
     """Raises ApiError, with `param`, for a grammar that cannot be enforced."""
     try:
         lark = grammars.to_lark(constraint.kind, constraint.text, constraint.choices)
-    except grammars.GrammarError as error:
+    except GrammarError as error:
         raise invalid(param, f"cannot be enforced: {error}") from error
     fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(lark))
     if fault:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from octavo import grammars
+from octavo.lark import GrammarError
 
 from engine_svc.constraints.grammar import Grammar
 from engine_svc.constraints.vocabulary import VocabularyError, read_vocabulary
@@ -138,7 +139,7 @@ class GrammarCompiler:
         self._started.add(constraint)
         try:
             lark = grammars.to_lark(constraint.kind, constraint.text, constraint.choices)
-        except grammars.GrammarError as error:
+        except GrammarError as error:
             raise ConstraintError(str(error)) from error
         tokenizer = self._open_tokenizer()
         limits = LLParserLimits(

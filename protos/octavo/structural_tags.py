@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.grammars import GrammarError, json_rule, quoted
+from octavo.lark import GrammarError, json_rule, quoted
+from octavo.tag_formats import lark_of_format
 
 MAX_STRUCTURES = 256
 
@@ -23,8 +24,6 @@ def lark_of_tags(value: Any) -> str:
     if not isinstance(value, dict):
         raise GrammarError("must be a JSON object")
     if "format" in value:
-        from octavo.tag_formats import lark_of_format
-
         _check_keys(value, {"type", "format"})
         return lark_of_format(value["format"])
     _check_keys(value, {"type", "triggers", "structures"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from octavo.grammars import GrammarError
+from octavo.lark import GrammarError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from octavo import tag_fields
-from octavo.grammars import (
+from octavo.lark import (
     GrammarError,
     json_rule,
     nested_rule,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import orjson
-from octavo.grammars import JSON_WHITESPACE, GrammarError, json_rule, quoted
+from octavo.lark import JSON_WHITESPACE, GrammarError, json_rule, quoted
 
 from router_svc.parsing.tagged_arguments import TaggedArguments, tagged_argument
 

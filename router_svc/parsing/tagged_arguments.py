@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from octavo.grammars import quoted, without_anchors
+from octavo.lark import quoted, without_anchors
 
 from router_svc.parsing.qwen3_coder import FUNCTION_END, PARAMETER, PARAMETER_END
 from router_svc.parsing.value_types import alternatives, kinds_of, types_of

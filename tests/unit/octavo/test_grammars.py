@@ -9,10 +9,10 @@ from llguidance import LLMatcher, LLTokenizer
 from octavo.grammars import (
     MAX_CHOICES_BYTES,
     MAX_TEXT_BYTES,
-    GrammarError,
     explain,
     to_lark,
 )
+from octavo.lark import GrammarError
 
 BYTES = LLTokenizer("byte")
 

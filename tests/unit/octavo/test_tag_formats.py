@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
-from octavo.grammars import GrammarError, to_lark
+from octavo.grammars import to_lark
+from octavo.lark import GrammarError
 from octavo.tag_formats import MAX_DEPTH, MAX_FORMATS
 
 BYTES = LLTokenizer("byte")
