@@ -45,6 +45,11 @@ class LimitedProtocol(HttpToolsProtocol):
         """Whether the answer to an earlier request is under way."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    @property
+    def _awaits_body(self) -> bool:
+        """Whether the request whose answer is the next has not all arrived, nor that begun."""
+        return not (self._is_in_head or self.pipeline or self.cycle.response_started)
+
     def drain(self) -> None:
         """Makes the next answer the last one of this connection."""
         self._drains = True
@@ -120,7 +125,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ApiError) -> None:
         self._stop_timer()
-        if not self.is_answering:
+        if not self.is_answering or self._awaits_body:
             body = orjson.dumps(error.body())
             lines = [
                 STATUS_LINE[error.http_status],
