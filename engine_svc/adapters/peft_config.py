@@ -4,88 +4,71 @@ It has to describe W + scale·B·A and nothing else, with
 
     scale = lora_alpha / r        or lora_alpha / sqrt(r) with use_rslora (arXiv:2312.03732)
 
-`rank_pattern` and `alpha_pattern` give modules other values, by the ends of their names.
+`rank_pattern` and `alpha_pattern` give modules other values, by the ends of their names. Which
+modules were adapted is what the tensors say: patterns of `target_modules` and the like find them
+when the training begins, and are not needed any more.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
 
+from engine_svc.adapters.module_patterns import is_name, matcher
+from engine_svc.adapters.peft_fields import CONFIG, check_fields, shown, wrong
 from engine_svc.models.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 _T = TypeVar("_T")
 
-CONFIG = "adapter_config.json"
 _MAX_BYTES = 1 << 20
 _MAX_RANK = 1 << 16
-_MAX_PATTERNS = 4096  # each is held against each matrix
-_MODULE = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
-
-# What would change the result, with the values that leave it off.
-_REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "use_dora": ("weights that are also scaled by magnitudes (DoRA)", (False,)),
-    "bias": ("biases that were trained along", ("none",)),
-    "lora_bias": ("biases of its matrices", (False,)),
-    "modules_to_save": ("modules that were trained whole", ([],)),
-    "fan_in_fan_out": ("transposed weights", (False,)),
-    "layer_replication": ("layers that are used twice", ([],)),
-    "trainable_token_indices": ("embeddings that were trained along", ([], {})),
-    "target_parameters": ("parameters outside linear modules", ([],)),
-    "alora_invocation_tokens": ("an adapter that begins in the middle of a prompt (aLoRA)", ([],)),
-    "use_qalora": ("pooled inputs (QA-LoRA)", (False,)),
-    "use_bdlora": ("block-diagonal matrices (BD-LoRA)", (False,)),
-    "arrow_config": ("routing between adapters (Arrow)", ({},)),
-}
-# Ways to begin that leave the model's own weights as they are; the others take their matrices out
-# of these, so that they fit the model only as it was changed.
-_PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
-# Bear on training, on where tensors are (which the tensors say themselves), or on nothing.
-_KNOWN = frozenset({
-    "peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern",
-    "base_model_name_or_path", "init_lora_weights", "target_modules", "exclude_modules",
-    "layers_to_transform", "layers_pattern", "lora_dropout", "task_type", "inference_mode",
-    "auto_mapping", "revision", "peft_version", "megatron_config", "megatron_core", "loftq_config",
-    "eva_config", "corda_config", "lora_ga_config", "runtime_config", "qalora_group_size",
-    "ensure_weight_tying",
-})  # fmt: skip
+_MAX_NAMES = 4096  # each is held against each matrix
+_MAX_EXPRESSIONS = 64  # the same, and slower
 _EMBEDDINGS = ("embed_tokens", "lm_head", "wte", "embed_out")
+
+
+class ByModule(Generic[_T]):
+    """A value, with others for the modules that patterns mean; of several, the first."""
+
+    def __init__(self, default: _T, others: Sequence[tuple[Callable[[str], bool], _T]]) -> None:
+        self._default = default
+        self._others = others
+
+    def __getitem__(self, module: str) -> _T:
+        """The value of a module, by its whole name."""
+        found = (value for matches, value in self._others if matches(module))
+        return next(found, self._default)
+
+    def values(self) -> list[_T]:
+        """All that there are."""
+        return [self._default, *(value for _, value in self._others)]
 
 
 @dataclass(frozen=True, slots=True)
 class PeftConfig:
     """What of an adapter its tensors do not say."""
 
-    rank: int
-    alpha: float
+    ranks: ByModule[int]
+    alphas: ByModule[float]
     rank_stabilised: bool
-    ranks: Mapping[str, int]  # by the end of a module's name
-    alphas: Mapping[str, float]
     target_modules: tuple[str, ...]  # names of modules, where they are listed
     base_model: str
-    notices: tuple[str, ...]
 
     @property
     def max_rank(self) -> int:
         """The largest rank that it gives."""
-        return max((self.rank, *self.ranks.values()))
+        return max(self.ranks.values())
 
-    def rank_of(self, module: str) -> int:
-        """The rank of a module's matrices, by its whole name."""
-        return _by_pattern(self.ranks, module, self.rank)
-
-    def scale_of(self, module: str) -> float:
-        """What a module's B·A is multiplied by."""
-        rank = self.rank_of(module)
-        alpha = _by_pattern(self.alphas, module, self.alpha)
+    def scale_of(self, module: str, rank: int) -> float:
+        """What a module's B·A of this rank is multiplied by."""
+        alpha = self.alphas[module]
         return alpha / math.sqrt(rank) if self.rank_stabilised else alpha / rank
 
 
@@ -114,36 +97,16 @@ def parse_peft_config(raw: bytes) -> PeftConfig:
         raise ModelError(f"{CONFIG} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ModelError(f"{CONFIG} must hold an object")
-    if values.get("peft_type") != "LORA":
-        raise _wrong("peft_type", f"is {_shown(values.get('peft_type'))}; only LORA is served")
-    for key, (feature, neutral) in _REFUSED.items():
-        value = values.get(key)
-        if value is not None and not any(value == off for off in neutral):
-            raise _wrong(key, f"is {_shown(value)}: {feature} cannot be served")
-    start = values.get("init_lora_weights")
-    if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
-        raise _wrong(
-            "init_lora_weights",
-            f"is {_shown(start)}: such an adapter fits the model only as its training began by "
-            "changing it; save it with path_initial_model_for_weight_conversion",
-        )
+    check_fields(values)
     if values.get("use_rslora") not in (None, False, True):
-        raise _wrong("use_rslora", f"is {_shown(values['use_rslora'])}")
-    known = _KNOWN | _REFUSED.keys()
-    unknown = [k for k, v in values.items() if k not in known and v not in (None, False, [], {})]
-    notices = []
-    if unknown:
-        notices.append(f"{CONFIG}: unknown keys are ignored: {', '.join(sorted(unknown)[:8])}")
+        raise wrong("use_rslora", f"is {shown(values['use_rslora'])}")
     base = values.get("base_model_name_or_path")
     return PeftConfig(
-        rank=_rank("r", values.get("r")),
-        alpha=_alpha("lora_alpha", values.get("lora_alpha")),
+        ranks=_by_module(values, "r", "rank_pattern", _rank),
+        alphas=_by_module(values, "lora_alpha", "alpha_pattern", _alpha),
         rank_stabilised=values.get("use_rslora") is True,
-        ranks={key: _rank("rank_pattern", v) for key, v in _patterns(values, "rank_pattern")},
-        alphas={key: _alpha("alpha_pattern", v) for key, v in _patterns(values, "alpha_pattern")},
         target_modules=_targets(values.get("target_modules")),
         base_model=base if isinstance(base, str) else "",
-        notices=tuple(notices),
     )
 
 
@@ -152,55 +115,41 @@ def _targets(value: Any) -> tuple[str, ...]:
     names = tuple(v for v in value if isinstance(v, str)) if isinstance(value, list) else ()
     for name in names:
         if name.rpartition(".")[2] in _EMBEDDINGS:
-            raise _wrong("target_modules", f"has {name}: embeddings and heads have no adapters")
+            raise wrong("target_modules", f"has {name}: embeddings and heads have no adapters")
     return names
 
 
-def _patterns(values: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
-    """Ends of modules' names with their values.
-
-    PEFT takes them for regular expressions. Those that are names alone are read here: others could
-    take forever to match.
-    """
-    given = values.get(key) or {}
+def _by_module(
+    values: Mapping[str, Any], key: str, patterns: str, read: Callable[[str, Any], _T]
+) -> ByModule[_T]:
+    """The value of `key`, with those that modules have by `patterns`."""
+    given = values.get(patterns) or {}
     if not isinstance(given, dict):
-        raise _wrong(key, "must be an object")
-    if len(given) > _MAX_PATTERNS:
-        raise _wrong(key, f"has {len(given)} names, more than {_MAX_PATTERNS}")
-    found = []
+        raise wrong(patterns, "must be an object")
+    num_expressions = sum(not is_name(pattern) for pattern in given)
+    for count, most, what in (
+        (len(given), _MAX_NAMES, "names"),
+        (num_expressions, _MAX_EXPRESSIONS, "regular expressions"),
+    ):
+        if count > most:
+            raise wrong(patterns, f"has {count} {what}, more than {most}")
+    others = []
     for pattern, value in given.items():
-        name = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")
-        if not _MODULE.fullmatch(name):
-            raise _wrong(key, f"has {_shown(pattern)}, which is no name of modules")
-        found.append((f"^{name}" if pattern.startswith("^") else name, value))
-    return found
-
-
-def _by_pattern(patterns: Mapping[str, _T], module: str, default: _T) -> _T:
-    """The value of the first pattern that is the module's name or ends it, whole parts only."""
-    for pattern, value in patterns.items():
-        if f"^{module}" == pattern or module == pattern or module.endswith(f".{pattern}"):
-            return value
-    return default
+        try:
+            matches = matcher(pattern)
+        except ValueError as error:
+            raise wrong(patterns, f"has {shown(pattern)}, which is not taken: {error}") from error
+        others.append((matches, read(patterns, value)))
+    return ByModule(read(key, values.get(key)), others)
 
 
 def _rank(key: str, value: Any) -> int:
     if type(value) is not int or not 1 <= value <= _MAX_RANK:
-        raise _wrong(key, f"has {_shown(value)}, which is no rank")
+        raise wrong(key, f"has {shown(value)}, which is no rank")
     return value
 
 
 def _alpha(key: str, value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise _wrong(key, f"has {_shown(value)}, which is no number")
+        raise wrong(key, f"has {shown(value)}, which is no number")
     return float(value)
-
-
-def _shown(value: Any) -> str:
-    """A value from the file, cut to what a message can hold."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
-
-
-def _wrong(key: str, message: str) -> ModelError:
-    return ModelError(f"{CONFIG}: {key} {message}")

@@ -85,18 +85,18 @@ def read_adapter(directory: Path, base: BaseModel, max_rank: int) -> ReadAdapter
     matrices = {}
     with path.open("rb") as file:
         for name, pair in pairs.items():
-            rank = config.rank_of(pair.module)
+            rank = config.ranks[pair.module]
             _check_shapes(pair, entries, rank, shapes[name])
             a, b = (_values(file, each, entries[each]) for each in (pair.a, pair.b))
             with np.errstate(over="ignore"):
-                b *= np.float32(config.scale_of(pair.module))
+                b *= np.float32(config.scale_of(pair.module, rank))
             _check_finite(b, f"{pair.b} times its scale")
             matrices[name] = LowRank(a, b)
     after = path.stat()
     if any(getattr(before, each) != getattr(after, each) for each in _UNCHANGED):
         raise ModelError(f"{WEIGHTS} was changed while it was read")
     adapter = LoraAdapter(matrices)
-    notices = (*config.notices, *_other_base(config.base_model, base))
+    notices = _other_base(config.base_model, base)
     return ReadAdapter(adapter, digest, adapter.rank, notices)
 
 

@@ -17,8 +17,8 @@ from google.rpc.code_pb2 import Code
 from octavo.engine.v1 import engine_pb2 as pb
 
 from engine_svc.adapters.config import check_name
-from engine_svc.adapters.peft_config import CONFIG
 from engine_svc.adapters.peft_directory import WEIGHTS
+from engine_svc.adapters.peft_fields import CONFIG
 from engine_svc.adapters.served import ServedAdapter, not_loaded
 from engine_svc.engine import SetAdapter
 from engine_svc.models.errors import ModelError

@@ -20,7 +20,7 @@ PACKAGE_BUDGETS = {
     "engine_svc/scheduling": 1900,  # with the books of what choices wait for, and steps in flight
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
-    "engine_svc/adapters": 1050,  # PEFT's files read and checked; who holds which slot
+    "engine_svc/adapters": 1400,  # PEFT's files and patterns, read and checked; who holds which slot
     "engine_svc/worker": 1600,  # plans to inputs, results to tokens, at once or one step ahead
     "engine_svc/parallel": 1200,  # several ranks: how they meet, hear of steps, adapters and an end
     "engine_svc/service": 3700,  # everything grpc: submission, streams, health, metrics, traces

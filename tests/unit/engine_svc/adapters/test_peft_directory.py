@@ -73,7 +73,12 @@ def test_modules_may_have_ranks_and_scales_of_their_own(tmp_path):
     config = peft_config(
         lora_alpha=4,
         rank_pattern={"v_proj": 2},
-        alpha_pattern={r"^model\.layers\.1\.self_attn\.v_proj": 10, "layers.0.self_attn.q_proj": 8},
+        alpha_pattern={
+            r"^model\.layers\.1\.self_attn\.v_proj": 10,
+            r"layers.[0-3]\.self_attn\.(v|v_proj)": 4,
+            "layers.0.self_attn.q_proj": 8,
+            r"layers\.0\.self_attn\.q_proj": 100,
+        },
     )
 
     found = read(write_peft(tmp_path, tensors, config)).weights.matrices
@@ -161,7 +166,8 @@ def test_another_base_model_s_name_is_only_worth_a_notice(named, is_other, tmp_p
         ({"lora_alpha": None}, "lora_alpha"),
         ({"rank_pattern": {"(a+)+": 2}}, "rank_pattern"),
         ({"rank_pattern": {f"m{i}": 2 for i in range(5000)}}, "5000 names"),
-        ({"alpha_pattern": {".*q_proj": 2}}, "alpha_pattern"),
+        ({"alpha_pattern": {"(?i)q_proj": 2}}, "alpha_pattern"),
+        ({"alpha_pattern": {f"m{i}.*": 2 for i in range(65)}}, "65 regular expressions"),
         ({"r": 17, "lora_alpha": 1}, "rank 17 is above --max-lora-rank 16"),
         ({"rank_pattern": {"q_proj": 32}}, "rank 32 is above --max-lora-rank 16"),
         ({"r": 8}, "has rank 4, its configuration says 8"),
