@@ -13,6 +13,7 @@ from kernels.coded import FP8, keeps_codes, kept_bytes
 from kernels.collectives import Single
 from kernels.gpu.decoder import LOGIT_ROWS, SHARING_REQUESTS, GpuDecoder
 from kernels.gpu.fp8_linear import multiplies_fp8
+from kernels.gpu.graphs import graph_sizes
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, coded_linear
 from kernels.gpu.vendor_linear import VendorLinear
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _FLOAT32_BYTES = 4
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 _STACKED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))  # matrices that are one product
-_GRAPH_SHARE = 1.1  # what captured graphs and the allocator keep beside live arrays
+_ALLOCATOR_SHARE = 1.1  # what graphs and the allocator keep beside live arrays
 
 
 class GpuBackend:
@@ -90,13 +91,14 @@ class GpuBackend:
         split = attention_launch(self._device, spec.head_dim).split
         shared = min(SHARING_REQUESTS, max_num_seqs) * spec.num_heads
         shared *= -(-spec.max_position // split) * (spec.head_dim + 2) * _FLOAT32_BYTES
-        rows = max(max_num_batched_tokens, max_num_seqs)
+        # Graphs have memory of their own, beside that of steps without them.
+        rows = max(max_num_batched_tokens, max_num_seqs) + graph_sizes(max_num_seqs)[-1]
         rounds = multiplies_fp8(self._device, dtype) and _has_fp8(spec, source, precision)
         step = _step_peak(spec, dtype, rows, rounds_rows=rounds)
         step += _shared_peak(spec, dtype, rows, ranks, vocab_size)
         return MemoryNeeds(
             weights=_weight_bytes(spec, source, precision, dtype) + tables,
-            activations=int((step + shared) * _GRAPH_SHARE),
+            activations=int((step + shared) * _ALLOCATOR_SHARE),
             kv_per_block=kv_elements * kv_dtype.itemsize,
         )
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kernels.reference.weights import DecoderWeights
     from kernels.sharding import Shard
 
-# More rows of logits are computed and fetched in so many rows at a time.
+# Logits of more rows are computed, picked from and fetched in so many rows at a time.
 LOGIT_ROWS = 256
 # Requests whose long rows several programs share. More requests fill the device by themselves.
 SHARING_REQUESTS = 16
@@ -267,9 +267,14 @@ class GpuDecoder(AsyncDecoder):
     def _pick(self, hidden: torch.Tensor, batch: DeviceBatch) -> torch.Tensor | None:
         """Tokens of the rows that one is picked from; None if there are no such rows, and on ranks
         that only give their part."""
-        count = len(batch.pick_rows)
-        logits = self._head(hidden[batch.pick_rows]) if count else None
-        return None if logits is None else pick_tokens(logits, batch.picks, batch.picked[:count])
+        count, picked = len(batch.pick_rows), None
+        for start in range(0, count, LOGIT_ROWS):
+            rows = slice(start, min(start + LOGIT_ROWS, count))
+            logits = self._head(hidden[batch.pick_rows[rows]])
+            if logits is not None:
+                picked = batch.picked[:count]
+                pick_tokens(logits, batch.picks.of_rows(rows), picked[rows])
+        return picked
 
     @torch.inference_mode()
     def _logits_of(self, hidden: torch.Tensor, rows: Int32s) -> Float32s:

@@ -63,6 +63,13 @@ class DevicePicks:
             not picks.temperature.any(),
         )
 
+    def of_rows(self, rows: slice) -> DevicePicks:
+        """Those of some rows, themselves if it is all; in memory of their own, as kernels want."""
+        if rows == slice(0, self.floats.shape[1]):
+            return self
+        floats, ints = self.floats[:, rows].contiguous(), self.ints[:, rows].contiguous()
+        return DevicePicks(floats, ints, self.masks, self.greedy)
+
 
 def picked_floats(picks: PickInputs) -> tuple[Float64s, ...]:
     """Rows of `DevicePicks.floats`."""

@@ -19,15 +19,17 @@ import multiprocessing
 import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import compile_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kernels.gpu.triton_types import Kernel
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _WARP = 32
 _REGISTERS_OF_A_MULTIPROCESSOR = 65_536
 
@@ -88,7 +90,12 @@ def compile_for(
         num_warps,
         num_stages,
     )
-    return Compiled(*_worker().submit(compile_worker.compile_kernel, request).result())
+    return Compiled(*in_worker(compile_worker.compile_kernel, request))
+
+
+def in_worker(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a function returns in the process where kernels are compiled."""
+    return _worker().submit(function, *args, **kwargs).result()
 
 
 def assert_fits(compiled: Compiled, target: Target) -> None:

@@ -164,6 +164,20 @@ def test_hidden_rows_are_those_that_the_head_takes() -> None:
     np.testing.assert_allclose(result.hidden @ head.T, result.logits, rtol=1e-4, atol=1e-4)
 
 
+def test_more_rows_than_logits_are_held_for_have_the_same_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    picks = picks_of([0, 2, 3], temperature=[0.0, 2.0, 1.5], draw=[0.1, 0.9, 0.4])
+    decoder = _gpu(LLAMA)
+    inputs = Run(decoder).inputs(("a", PROMPT[:4]), logits_rows=(), picks=picks)
+    together = decoder.step(inputs).token_ids.copy()
+
+    monkeypatch.setattr("kernels.gpu.decoder.LOGIT_ROWS", 2)
+
+    assert decoder.step(inputs).token_ids.tolist() == together.tolist()
+    assert len(set(together.tolist())) > 1
+
+
 @pytest.mark.parametrize(
     ("precision", "word"),
     [
