@@ -117,7 +117,8 @@ def _load(
         else:
             computation = choose_computation(settings, opened, collectives=team.ranks.collectives)
         batched_tokens = step_tokens(settings, opened)
-        needs = decoder_needs(settings, opened, computation)
+        part = None if team is None else team.shard.spec
+        needs = decoder_needs(settings, opened, computation, part)
         pool = replace(pool_request(settings, opened), takes_all=computation.on_gpu)
         available = memory_to_take(
             on_gpu=computation.on_gpu, utilization=settings.cache.gpu_memory_utilization

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kernels.backend import Backend, MemoryNeeds
     from kernels.collectives import Collectives
     from kernels.cpu.weight_cache import WeightCache
+    from kernels.spec import DecoderSpec
 
 _ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -130,8 +131,16 @@ def step_tokens(settings: Settings, opened: OpenedModel) -> int:
     return settings.batch.batched_tokens(settings.model.max_model_len or opened.max_position)
 
 
-def decoder_needs(settings: Settings, opened: OpenedModel, computation: Computation) -> MemoryNeeds:
-    """What the model will take. Raises ConfigError for what its back end cannot do."""
+def decoder_needs(
+    settings: Settings,
+    opened: OpenedModel,
+    computation: Computation,
+    part: DecoderSpec | None = None,
+) -> MemoryNeeds:
+    """What the model will take. Raises ConfigError for what its back end cannot do.
+
+    `part` is what one rank of several holds of `opened`, where that is the whole model.
+    """
     num_tokens = step_tokens(settings, opened)
     try:
         needs = computation.backend.plan(
@@ -145,17 +154,24 @@ def decoder_needs(settings: Settings, opened: OpenedModel, computation: Computat
     except ValueError as error:
         reasons = filter(None, (str(error), computation.backend_notice))
         raise ConfigError("; ".join(reasons)) from error
-    return replace(needs, adapters=_adapter_bytes(settings, opened, computation))
+    return replace(needs, adapters=_adapter_bytes(settings, opened.spec, part, computation))
 
 
-def _adapter_bytes(settings: Settings, opened: OpenedModel, computation: Computation) -> int:
-    """All slots full, and where that is the same memory one more adapter while it is read."""
+def _adapter_bytes(
+    settings: Settings, whole: DecoderSpec, part: DecoderSpec | None, computation: Computation
+) -> int:
+    """All slots full, and where that is the same memory one more adapter while it is read.
+
+    A slot has what goes with the rank's part of the weights; what is read is whole.
+    """
     if not settings.adapters.enabled:
         return 0
-    elements = adapter_elements(opened.spec, max_rank_of(settings.adapters))
-    being_read = 0 if computation.on_gpu else _ELEMENT_BYTES["float32"]
+    rank = max_rank_of(settings.adapters)
     slots = settings.adapters.num_slots * computation.adapter_element_bytes
-    return elements * (slots + being_read)
+    being_read = 0 if computation.on_gpu else _ELEMENT_BYTES["float32"]
+    return slots * adapter_elements(part or whole, rank) + being_read * adapter_elements(
+        whole, rank
+    )
 
 
 def pool_request(settings: Settings, opened: OpenedModel) -> PoolRequest:

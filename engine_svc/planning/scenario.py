@@ -156,7 +156,7 @@ def _measure_ranks(scenario: Scenario, shard: Shard) -> Sizes:
 
     settings, opened = scenario.settings, scenario.opened
     computation = choose_computation(settings, opened, collectives=Absent(0, shard.num_ranks))
-    needs = decoder_needs(settings, opened, computation)
+    needs = decoder_needs(settings, opened, computation, shard.spec)
     return Sizes(scenario, computation, shard.spec, needs, step_tokens(settings, opened))
 
 

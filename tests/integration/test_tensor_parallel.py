@@ -136,14 +136,16 @@ def test_two_nodes_serve_as_one_engine(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_the_plan_is_what_rank_0_takes(tiny: Path) -> None:
-    planned = plan(tiny, *TWO)
-    engine = load(tiny, *TWO)
+    flags = (*TWO, "--enable-lora", "--max-loras=64")
+    planned = plan(tiny, *flags)
+    engine = load(tiny, *flags)
     engine.executor.close()
 
     said = "\n".join(engine.model_info.summary)
     assert planned.fits
     assert f"weights {format_bytes(planned.weight_bytes)}" in said
     assert f"activations up to {format_bytes(planned.activation_bytes)}" in said
+    assert f"{format_bytes(planned.adapter_bytes)} for adapters" in said
     assert f"KV per token: {planned.kv.bytes_per_token:,} bytes = {planned.kv.arithmetic}" in said
     assert engine.model_info.num_blocks == planned.kv.num_blocks
 

@@ -20,7 +20,7 @@ PACKAGE_BUDGETS = {
     "engine_svc/scheduling": 1900,  # with the books of what choices wait for, and steps in flight
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds
-    "engine_svc/adapters": 1400,  # PEFT's files and patterns, read and checked; who holds which slot
+    "engine_svc/adapters": 1400,  # PEFT's files and patterns, checked; who holds which slot
     "engine_svc/worker": 1600,  # plans to inputs, results to tokens, at once or one step ahead
     "engine_svc/parallel": 1200,  # several ranks: how they meet, hear of steps, adapters and an end
     "engine_svc/service": 3700,  # everything grpc: submission, streams, health, metrics, traces
@@ -29,11 +29,11 @@ PACKAGE_BUDGETS = {
     "engine_svc/loader/quantized": 1250,  # four methods in six layouts, each checked before reading
     "engine_svc/planning": 1375,  # sizes before loading, and `octavo plan`: advice, table, JSON
     "engine_svc/encoding": 700,  # the loop for embeddings and scores
-    "router_svc": 3550,  # commands, server, pipeline, offline API
+    "router_svc": 3600,  # commands, server, pipeline, offline API
     "router_svc/engines": 1350,  # one engine's connection: session, what it has, other calls, TLS
     "router_svc/processes": 650,  # several routers behind one port: parent, worker, their metrics
     "router_svc/fleet": 2000,  # discovery, balancing, failover, adapters
-    "router_svc/admission": 500,  # limits of tenants: buckets, permits, both transports
+    "router_svc/admission": 750,  # limits of tenants: buckets, also shared ones, permits, transports
     "router_svc/auth": 400,
     "router_svc/tracing": 650,  # a call's spans and the gen_ai metrics
     "router_svc/page": 150,  # serves the page's files

@@ -68,6 +68,21 @@ def test_slots_of_adapters_are_planned_at_their_largest(qwen: Path) -> None:
     assert found.available_bytes - taken - found.kv.pool_bytes == found.left_bytes > 0
 
 
+@pytest.mark.parametrize("memory", ["--memory=16GiB", "--gpu=H100"])
+def test_a_rank_plans_slots_for_its_own_part_of_adapters(qwen: Path, memory: str) -> None:
+    flags = (memory, "--dtype=bfloat16", "--enable-lora", "--max-lora-rank=32")
+    by_loras = [
+        plan(qwen, *flags, f"--max-loras={loras}", f"--tensor-parallel-size={ranks}").adapter_bytes
+        for ranks in (1, 2)
+        for loras in (4, 5)
+    ]
+
+    # Layers are cut in two, but the inputs of q, k, v, gate and up, and the outputs of o and down.
+    whole, half = by_loras[1] - by_loras[0], by_loras[3] - by_loras[2]
+    uncut = 28 * 7 * 32 * 1536 * 2  # layers x matrices x rank x width x bytes
+    assert half - uncut == (whole - uncut) / 2
+
+
 def test_adapters_that_do_not_fit_are_told_with_their_flag(qwen: Path) -> None:
     flags = ("--enable-lora", "--max-loras=1000", "--max-lora-rank=512")
 
