@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
     from pathlib import Path
 
+    from router_svc.admission.account import NewBucket
     from router_svc.engines.info import EngineInfo
     from router_svc.fleet.discovery import Source
     from router_svc.metrics import Summing
@@ -49,11 +50,13 @@ async def start_router(
     on_ready: Callable[[str, EngineInfo], None],
     *,
     summing: Summing | None = None,
+    new_bucket: NewBucket | None = None,
     replaces: bool = False,
 ) -> Router:
     """A router that listens; `stack` closes it.
 
-    `summing` is given to one of several workers, which share their ports. One that `replaces` a
+    `summing` is given to one of several workers, which share their ports, and `new_bucket`, from
+    which come the limits that they share. One that `replaces` a
     dead worker, while others serve, listens only when it can serve itself. Raises
     click.ClickException.
     """
@@ -82,6 +85,7 @@ async def start_router(
         edge=edge,
         tls=tls,
         shares_ports=summing is not None,
+        new_bucket=new_bucket,
         page=page,
         allow_lora_updates=params["allow_lora_updates"],
     )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from starlette.middleware import Middleware
 
+    from router_svc.admission.account import NewBucket
+
 
 # A scheme and a host, perhaps a port; pages of files and sandboxes send null.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+|null")
@@ -156,13 +158,18 @@ class Edge:
             params["max_requests_in_flight"],
         )
 
-    def admission(self, on_rejected: Callable[[str, str], None]) -> Admission:
-        """The limits of one process, which tells `on_rejected` reason and tenant of a refusal."""
+    def admission(
+        self, on_rejected: Callable[[str, str], None], new_bucket: NewBucket | None = None
+    ) -> Admission:
+        """The limits, which tell `on_rejected` reason and tenant of a refusal; see Admission."""
         keyring = self.keyring
         if keyring is None:
             return Admission(self.max_requests_in_flight, on_rejected=on_rejected)
         return Admission(
-            self.max_requests_in_flight, lambda: keyring.limits, on_rejected=on_rejected
+            self.max_requests_in_flight,
+            lambda: keyring.limits,
+            on_rejected=on_rejected,
+            new_bucket=new_bucket,
         )
 
     def middleware(self) -> list[Middleware]:

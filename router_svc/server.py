@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
     from starlette.applications import Starlette
 
+    from router_svc.admission.account import NewBucket
     from router_svc.metrics import Summing
     from router_svc.page.files import Page
     from router_svc.served_model import ServedModel
@@ -65,6 +66,7 @@ class RouterConfig:
 
     `shares_ports`: other processes of the same user may listen on them too. `page`: what is shown
     to browsers, if anything is. `allow_lora_updates`: whether clients may load and unload adapters.
+    `new_bucket`: of limits that several processes share; without it they are this one's own.
     """
 
     host: str
@@ -79,6 +81,7 @@ class RouterConfig:
     shares_ports: bool = False
     page: Page | None = None
     allow_lora_updates: bool = False
+    new_bucket: NewBucket | None = None
 
 
 class Router:
@@ -103,7 +106,7 @@ class Router:
         self._services = public_services(
             Models(models), self._metrics, allow_lora_updates=config.allow_lora_updates
         )
-        self._admission = config.edge.admission(self._metrics.count_rejection)
+        self._admission = config.edge.admission(self._metrics.count_rejection, config.new_bucket)
         for fleet in self._fleets:
             fleet.on_routed = self._metrics.observe_routing
         self._health = health.aio.HealthServicer()

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router_svc.admission.bucket import Bucket
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
+    from router_svc.admission.bucket import Bucket
     from router_svc.admission.limits import Limits
+    from router_svc.admission.shared_buckets import SharedBucket
+
+    AnyBucket: TypeAlias = Bucket | SharedBucket
+    NewBucket: TypeAlias = Callable[[str, int], AnyBucket]
 
 _MILLISECOND = 1_000_000  # nanoseconds
 
 
 class Account:
-    """The buckets and the requests in flight of a tenant with limits."""
+    """The buckets and the requests in flight of a tenant with limits.
 
-    def __init__(self, tenant: str, limits: Limits, clock: Callable[[], int]) -> None:
+    `new_bucket` makes one of a name, of which there is no other, and a limit.
+    """
+
+    def __init__(self, tenant: str, limits: Limits, new_bucket: NewBucket) -> None:
         self.tenant = tenant
-        self._clock = clock
+        self._new_bucket = new_bucket
         self.num_in_flight = 0
-        self.requests: Bucket | None = None
-        self.tokens: Bucket | None = None
+        self.requests: AnyBucket | None = None
+        self.tokens: AnyBucket | None = None
         self.concurrent_requests: int | None = None
         self.set_limits(limits)
 
     def set_limits(self, limits: Limits) -> None:
         """Changes the limits; what was used stays used."""
-        self.requests = self._resized(self.requests, limits.requests_per_minute)
-        self.tokens = self._resized(self.tokens, limits.tokens_per_minute)
+        self.requests = self._resized("requests", self.requests, limits.requests_per_minute)
+        self.tokens = self._resized("tokens", self.tokens, limits.tokens_per_minute)
         self.concurrent_requests = limits.concurrent_requests
 
     def headers(self) -> list[tuple[str, str]]:
@@ -37,18 +44,19 @@ class Account:
         found = []
         for name, bucket in (("requests", self.requests), ("tokens", self.tokens)):
             if bucket is not None:
+                limit, remaining, full_in = bucket.standing
                 found += [
-                    (f"x-ratelimit-limit-{name}", str(bucket.limit)),
-                    (f"x-ratelimit-remaining-{name}", str(bucket.remaining)),
-                    (f"x-ratelimit-reset-{name}", duration(bucket.full_in)),
+                    (f"x-ratelimit-limit-{name}", str(limit)),
+                    (f"x-ratelimit-remaining-{name}", str(remaining)),
+                    (f"x-ratelimit-reset-{name}", duration(full_in)),
                 ]
         return found
 
-    def _resized(self, bucket: Bucket | None, limit: int | None) -> Bucket | None:
+    def _resized(self, name: str, bucket: AnyBucket | None, limit: int | None) -> AnyBucket | None:
         if limit is None:
             return None
         if bucket is None:
-            return Bucket(limit, self._clock)
+            return self._new_bucket(f"{self.tenant}/{name}", limit)  # no tenant's name has a slash
         bucket.resize(limit)
         return bucket
 

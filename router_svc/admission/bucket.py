@@ -5,12 +5,31 @@ It counts in whole numbers, so no rounding ever lets more through or makes a wai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MINUTE = 60_000_000_000  # nanoseconds; also what one unit weighs in the level
+
+
+class Standing(NamedTuple):
+    """A bucket at one instant: whole units, and nanoseconds until it is full."""
+
+    limit: int
+    remaining: int
+    full_in: int
+
+
+class State(NamedTuple):
+    """All that a bucket is: units a minute, what it holds, and the instant of that.
+
+    `level` is in units × the nanoseconds of a minute, below 0 in debt; `filled_at` nanoseconds.
+    """
+
+    limit: int
+    level: int
+    filled_at: int
 
 
 class Bucket:
@@ -24,6 +43,15 @@ class Bucket:
         self._clock = clock
         self._filled_at = clock()
         self._level = limit * _MINUTE
+
+    @property
+    def state(self) -> State:
+        """To keep elsewhere, and to go on from."""
+        return State(self._limit, self._level, self._filled_at)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._limit, self._level, self._filled_at = state
 
     @property
     def limit(self) -> int:
@@ -43,6 +71,17 @@ class Bucket:
     def wait_for(self, units: int) -> int:
         """Nanoseconds until so many units, at most `limit`, can be taken; 0 is now."""
         return max(0, -(-(units * _MINUTE - self._filled()) // self._limit))
+
+    def try_take(self, units: int) -> int:
+        """Takes units, at most `limit`, and returns 0; or takes none, see `wait_for`."""
+        if not (wait := self.wait_for(units)):
+            self.take(units)
+        return wait
+
+    @property
+    def standing(self) -> Standing:
+        """What a client gets to see of it."""
+        return Standing(self._limit, self.remaining, self.full_in)
 
     def take(self, units: int) -> None:
         """Takes units, which `wait_for` said are there."""

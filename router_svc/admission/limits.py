@@ -9,7 +9,10 @@ _MOST = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one tenant in one router process; None is none."""
+    """Limits of one tenant; None is none.
+
+    Those of a minute hold for all workers together, `concurrent_requests` for each.
+    """
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None

@@ -58,10 +58,9 @@ class Permit:
         bucket = self._account.requests if self._account is not None else None
         if bucket is None:
             return
-        if wait := bucket.wait_for(1):
+        if wait := bucket.try_take(1):
             self._on_rejected("requests_per_minute")
             raise _too_many(f"This key may send {bucket.limit} request(s) a minute.", wait)
-        bucket.take(1)
 
     def __enter__(self) -> Permit:
         """Takes a place among the requests in flight. Raises ApiError (429) if there is none."""
@@ -92,14 +91,13 @@ class Permit:
             if param or prompt_tokens > bucket.limit:
                 raise _too_large(prompt_tokens, answer_tokens, bucket.limit, param)
             wanted = bucket.limit
-        if wait := bucket.wait_for(wanted):
+        if wait := bucket.try_take(wanted):
             self._on_rejected("tokens_per_minute")
             raise _too_many(
                 f"This key may use {bucket.limit} tokens a minute, of which {bucket.remaining} are"
                 f" left; the request may take {wanted}, its prompt and its longest answer.",
                 wait,
             )
-        bucket.take(wanted)
         self._reserved = wanted
 
     def settle(self, used: int) -> None:

@@ -3,7 +3,8 @@
             ┌─ worker ─┐
  parent ────┼─ worker ─┼── each with its own connections to all engines
             └─ worker ─┘
- keeps the ports, sums metrics     all listen on the same two ports
+ keeps the ports, sums metrics     all listen on the same two ports,
+                                   and count tenants' minutes in one table
 
 It serves nobody itself and holds no model.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.endings import ending_signals
 
+from router_svc.admission.shared_buckets import new_table
 from router_svc.engines.info import EngineInfo
 from router_svc.processes.control import Control, ControlClosedError
 from router_svc.processes.ports import reserve
@@ -82,6 +85,7 @@ class Supervisor:
         self._workers: list[_Worker | None] = [None] * self._count
         self._totals = Totals()
         self._reserved: list[socket.socket] = []
+        self._limits_fd = new_table()
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
@@ -97,9 +101,10 @@ class Supervisor:
         return dict(zip(("port", "grpc_port"), taken, strict=True))
 
     async def close(self) -> None:
-        """Gives the ports back."""
+        """Gives the ports back, and the table of limits."""
         for reserved in self._reserved:
             reserved.close()
+        os.close(self._limits_fd)
 
     async def run(self) -> None:
         """Serves until one of `ending_signals`, then drains all; see `stop`.
@@ -153,7 +158,7 @@ class Supervisor:
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *_command(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), self._limits_fd),
                 # Ctrl-C reaches the parent alone, which passes it on once.
                 start_new_session=True,
             )
@@ -167,6 +172,7 @@ class Supervisor:
                 "models": [str(path) for path in self._paths],
                 "targets": list(self._targets),
                 "ports": self.ports,
+                "limits_fd": self._limits_fd,
                 "replaces": replaces,
             }
         )

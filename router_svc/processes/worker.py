@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from router_svc.admission.shared_buckets import SharedBuckets
 from router_svc.assembly import start_router
 from router_svc.fleet.discovery import parse_source
 from router_svc.processes.control import Control, ControlClosedError
@@ -61,6 +62,7 @@ async def run_worker(fd: int, params: Mapping[str, Any]) -> int:
             {**params, **given["ports"]},
             on_ready,
             summing=sum_of_all,
+            new_bucket=SharedBuckets(given["limits_fd"]).bucket,
             replaces=given["replaces"],
         )
         control.tell({"listening": True})

@@ -197,3 +197,26 @@ def test_no_worker_outlives_its_parent(fresh: HeldRouter) -> None:
     _, alive = psutil.wait_procs(workers, 60)
     assert len(workers) == WORKERS
     assert alive == []
+
+
+def test_a_tenants_requests_of_a_minute_are_counted_over_all_workers(
+    model: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.yaml"
+    limits = {"requests_per_minute": 3}  # so the next one comes after twenty seconds
+    keys.write_text(json.dumps({"tenants": {"acme": {"keys": ["sk-acme"], "limits": limits}}}))
+    flags = ("--workers=2", f"--api-key-file={keys}", "--metrics-open")
+    with held_router(model, tmp_path, *flags) as held:
+        connections = [held.connect() for _ in range(24)]
+        body = json.dumps(STREAM | {"stream": False, "max_tokens": 1})
+        for connection in connections:
+            headers = JSON | {"authorization": "Bearer sk-acme"}
+            connection.request("POST", "/v1/completions", body, headers)
+
+        answers = [connection.getresponse() for connection in connections]
+        refused = [answer for answer in answers if answer.status == 429]
+
+        assert all(_served_by(worker, held.port) for worker in _workers(held))
+        assert len(refused) == len(answers) - 3
+        assert {answer.headers["x-ratelimit-remaining-requests"] for answer in refused} == {"0"}
+        assert [answer.status for answer in answers].count(200) == 3

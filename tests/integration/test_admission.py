@@ -62,7 +62,9 @@ def key(tenant: str) -> dict[str, str]:
 class Timeless(Edge):
     """Limits for which no time passes, however long a test takes: no bucket fills up again."""
 
-    def admission(self, on_rejected: Callable[[str, str], None]) -> Admission:
+    def admission(
+        self, on_rejected: Callable[[str, str], None], _new_bucket: object = None
+    ) -> Admission:
         ring = self.keyring
         return Admission(0, lambda: ring.limits, on_rejected=on_rejected, clock=lambda: 0)
 
@@ -70,7 +72,9 @@ class Timeless(Edge):
 class OnceRefused(Edge):
     """Limits for which time passes from the first refusal on."""
 
-    def admission(self, on_rejected: Callable[[str, str], None]) -> Admission:
+    def admission(
+        self, on_rejected: Callable[[str, str], None], _new_bucket: object = None
+    ) -> Admission:
         ring, refused_at = self.keyring, list[int]()
 
         def refuse(reason: str, tenant: str) -> None:

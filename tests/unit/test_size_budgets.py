@@ -33,7 +33,7 @@ PACKAGE_BUDGETS = {
     "router_svc/engines": 1350,  # one engine's connection: session, what it has, other calls, TLS
     "router_svc/processes": 650,  # several routers behind one port: parent, worker, their metrics
     "router_svc/fleet": 2000,  # discovery, balancing, failover, adapters
-    "router_svc/admission": 750,  # limits of tenants: buckets, also shared ones, permits, transports
+    "router_svc/admission": 750,  # limits of tenants: buckets, shared ones, permits, transports
     "router_svc/auth": 400,
     "router_svc/tracing": 650,  # a call's spans and the gen_ai metrics
     "router_svc/page": 150,  # serves the page's files
