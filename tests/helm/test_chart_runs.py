@@ -155,12 +155,12 @@ def test_defaults_come_up_and_answer(chart: ChartTool, node: Node) -> None:
 
     with ExitStack() as stack:
         routing = stack.enter_context(node.running(router))
-        assert node.passes(router, "livenessProbe")
+        node.wait_for(router, "livenessProbe", routing, node.directory / "router.log")
         assert not node.passes(router, "readinessProbe"), "there is no engine yet"
-        stack.enter_context(node.running(engine))
+        serving = stack.enter_context(node.running(engine))
         node.wait_for(router, "readinessProbe", routing, node.directory / "router.log")
-        assert node.passes(engine, "readinessProbe")
-        assert node.passes(engine, "livenessProbe")
+        node.wait_for(engine, "readinessProbe", serving, node.directory / "engine.log")
+        node.wait_for(engine, "livenessProbe", serving, node.directory / "engine.log")
         answer = ask(f"http://127.0.0.1:{node.port('http')}")
         assert answer.json()["model"] == "smollm2"
         metrics = plain_http.get(f"http://127.0.0.1:{node.port('http')}/metrics").text
@@ -187,9 +187,9 @@ def test_keys_and_tls_come_up_and_answer(chart: ChartTool, node: Node, tmp_path:
     (probe,) = rendered.only("ConfigMap")["data"].items()
     (node.mount("/etc/octavo/probe") / probe[0]).write_text(probe[1])
 
-    with node.running(engine), node.running(router) as routing:
+    with node.running(engine) as serving, node.running(router) as routing:
         node.wait_for(router, "readinessProbe", routing, node.directory / "router.log")
-        assert node.passes(engine, "livenessProbe")
+        node.wait_for(engine, "livenessProbe", serving, node.directory / "engine.log")
         url = f"https://127.0.0.1:{node.port('http')}"
         assert httpx.get(f"{url}/v1/models", verify=False, timeout=60).status_code == 401
         assert httpx.get(f"{url}/metrics", verify=False, timeout=60).status_code == 200
@@ -207,9 +207,9 @@ def test_routers_with_an_engine_of_their_own_come_up_and_answer(
         container = rendered.container("engine")
 
     (node.mount("/etc/octavo/keys") / "keys.yaml").write_text("tenants: {acme: [sk-acme]}")
-    with node.running(container):
-        assert node.passes(container, "readinessProbe")
-        assert node.passes(container, "livenessProbe")
+    with node.running(container) as process:
+        for probe in ("readinessProbe", "livenessProbe"):
+            node.wait_for(container, probe, process, node.directory / f"{container['name']}.log")
         url = f"http://127.0.0.1:{node.port(8000)}"
         ask(url, headers={"Authorization": "Bearer sk-acme"})
         needs_key = "OCTAVO_API_KEY_FILE" in environment(container)
