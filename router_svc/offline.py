@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from octavo.cache_dir import default_cache_dir
-from octavo.flags import engine_args
 from octavo.inference.v1 import embeddings_pb2
 from octavo.inference.v1 import inference_pb2 as pb
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,6 +31,7 @@ from router_svc.generation import generate
 from router_svc.generation_types import ChoiceDelta, GenerationRequest, PromptLogprobs, Started
 from router_svc.launcher import EngineProcess
 from router_svc.model_store import DEFAULT_MODEL, resolve_model
+from router_svc.offline_adapters import LoRARequest, OfflineAdapters, own_engine_args
 from router_svc.offline_types import (
     CompletionOutput,
     EmbeddingOutput,
@@ -50,13 +50,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from router_svc.engines.info import EngineInfo
-    from router_svc.generation_types import Constraint, Sampling
+    from router_svc.generation_types import Adapter, Constraint, Sampling
     from router_svc.served_model import ChatPrompt
 
 __all__ = [
     "LLM",
     "CompletionOutput",
     "EmbeddingRequestOutput",
+    "LoRARequest",
     "RequestOutput",
     "SamplingParams",
     "StructuredOutputsParams",
@@ -85,8 +86,9 @@ class LLM:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="octavo")
         self._thread.start()
-        self._engine = EngineProcess(path, engine_args(engine_flags), shutdown_timeout=5.0)
+        self._engine = EngineProcess(path, own_engine_args(engine_flags), shutdown_timeout=5.0)
         self._fleet = Fleet(self._tokenizer.sha256)
+        self._adapters = OfflineAdapters(self._fleet)
         formats = OutputFormats.choose(template, tool_parser=None, reasoning_parser=None)
         self._model = ServedModel(self._fleet, self._tokenizer, template, formats)
         self._info: EngineInfo = self._run(self._start())
@@ -116,11 +118,13 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        lora_request: LoRARequest | None = None,
         show_progress: bool = True,
     ) -> list[RequestOutput]:
         """Continues every prompt, in the prompts' order; all run together as memory allows.
 
-        A prompt is a text or token ids. Raises ApiError for the first request that fails.
+        A prompt is a text or token ids. Raises ApiError for the first request that fails, or for an
+        adapter that cannot be loaded.
         """
         batch = _as_batch(prompts)
         encoded = [
@@ -129,7 +133,7 @@ class LLM:
             else (None, list(p))
             for p in batch
         ]
-        return self._generate(encoded, sampling_params, show_progress)
+        return self._generate(encoded, sampling_params, show_progress, lora_request)
 
     def chat(
         self,
@@ -140,6 +144,7 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
+        lora_request: LoRARequest | None = None,
         show_progress: bool = True,
     ) -> list[RequestOutput]:
         """Answers one conversation or several, in the form of OpenAI's messages and tools.
@@ -166,6 +171,7 @@ class LLM:
             [(prompt.text, prompt.token_ids) for prompt in prompts],
             sampling_params,
             show_progress,
+            lora_request,
             shown_special_ids=frozenset(self._tokenizer.special_ids(markers).values()),
         )
 
@@ -213,6 +219,7 @@ class LLM:
         prompts: Sequence[tuple[str | None, list[int]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         show_progress: bool,
+        lora_request: LoRARequest | None,
         shown_special_ids: frozenset[int] = frozenset(),
     ) -> list[RequestOutput]:
         if not self._info.generates:
@@ -224,8 +231,9 @@ class LLM:
         if len(params) != len(prompts):
             raise ValueError(f"{len(params)} sampling_params for {len(prompts)} prompts")
         distinct = {id(each): _Prepared.of(each, self._tokenizer) for each in params}
+        adapter = None if lora_request is None else self._run(self._adapters.find(lora_request))
         requests = [
-            _request(ids, distinct[id(each)], self._info, shown_special_ids)
+            _request(ids, distinct[id(each)], self._info, shown_special_ids, adapter)
             for (_, ids), each in zip(prompts, params, strict=True)
         ]
         outputs = [
@@ -330,7 +338,11 @@ class _Prepared(NamedTuple):
 
 
 def _request(
-    ids: list[int], prepared: _Prepared, info: EngineInfo, shown_special_ids: frozenset[int]
+    ids: list[int],
+    prepared: _Prepared,
+    info: EngineInfo,
+    shown_special_ids: frozenset[int],
+    adapter: Adapter | None,
 ) -> GenerationRequest:
     params = prepared.params
     ids = _kept(ids, params, info.max_model_len)
@@ -353,6 +365,7 @@ def _request(
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
         constraint=prepared.constraint,
+        adapter=adapter,
     )
 
 

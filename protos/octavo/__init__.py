@@ -6,9 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router_svc.offline import LLM, RequestOutput, SamplingParams, StructuredOutputsParams
+    from router_svc.offline import (
+        LLM,
+        LoRARequest,
+        RequestOutput,
+        SamplingParams,
+        StructuredOutputsParams,
+    )
 
-__all__ = ["LLM", "RequestOutput", "SamplingParams", "StructuredOutputsParams"]
+__all__ = ["LLM", "LoRARequest", "RequestOutput", "SamplingParams", "StructuredOutputsParams"]
 
 
 def __getattr__(name: str) -> object:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from octavo import LLM, SamplingParams, StructuredOutputsParams
+from octavo import LLM, LoRARequest, SamplingParams, StructuredOutputsParams
 
+from engine_svc.loader.open_model import open_model
 from router_svc.errors import ApiError
+from tests.support.peft_files import make_adapter
 from tests.support.tiny_encoders import make_tiny_encoder
 from tests.support.tiny_models import make_tiny
 
@@ -166,3 +168,30 @@ def test_an_encoder_embeds_texts_and_token_ids(tmp_path: Path) -> None:
     assert sea.outputs.embedding != sky.outputs.embedding
     assert math.hypot(*short.outputs.embedding) == pytest.approx(1, abs=1e-5)
     assert len(short.outputs.embedding) == 8
+
+
+def test_a_call_may_name_an_adapter_by_its_path_or_one_of_the_start(tmp_path: Path) -> None:
+    model = make_tiny("llama", tmp_path / "model")
+    spec = open_model(model).spec
+    first, later = (
+        make_adapter(tmp_path / name, spec, seed=seed, std=0.3)
+        for seed, name in enumerate(("first", "later"))
+    )
+    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+    def tokens(lora_request: LoRARequest | None = None) -> list[int]:
+        (output,) = llm.generate("hello", greedy, lora_request=lora_request, show_progress=False)
+        return output.outputs[0].token_ids
+
+    with LLM(str(model), enable_lora=True, lora_modules=[f"first={first}"]) as llm:
+        plain = tokens()
+        by_name = tokens(LoRARequest("first"))
+        by_path = tokens(LoRARequest("later", 2, str(later)))
+
+        assert len({tuple(each) for each in (plain, by_name, by_path)}) == 3
+        assert tokens(LoRARequest("again", 3, str(first))) == by_name
+        assert tokens() == plain
+        with pytest.raises(ValueError, match="no adapter 'absent' is loaded"):
+            tokens(LoRARequest("absent"))
+        with pytest.raises(ApiError, match="must be an adapter's directory"):
+            tokens(LoRARequest("nowhere", 4, str(tmp_path / "nowhere")))
