@@ -37,7 +37,7 @@ async def server(engine: ScriptedEncoder) -> AsyncIterator[tuple[grpc.aio.Server
 async def channel(server: tuple[grpc.aio.Server, str]) -> AsyncIterator[EngineChannel]:
     channel = EngineChannel(server[1], "abc")
     channel.start()
-    await wait_ready(channel, 5)
+    await wait_ready(channel, 30)
     yield channel
     await channel.close()
 
@@ -89,7 +89,7 @@ async def test_a_client_that_goes_away_cancels_the_engines_work(
 
     with pytest.raises(asyncio.CancelledError):
         await call
-    await asyncio.wait_for(engine.cancelled.wait(), 5)
+    await asyncio.wait_for(engine.cancelled.wait(), 30)
     assert channel.num_in_flight == 0
 
 
@@ -104,7 +104,7 @@ async def test_a_shutdown_ends_calls_with_its_error(
 
     with pytest.raises(ApiError, match="shutting down"):
         await call
-    await asyncio.wait_for(engine.cancelled.wait(), 5)
+    await asyncio.wait_for(engine.cancelled.wait(), 30)
 
 
 async def test_a_lost_engine_ends_calls_as_unavailable(

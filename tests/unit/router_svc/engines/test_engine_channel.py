@@ -90,7 +90,7 @@ async def test_a_request_carries_the_tokeniser_that_its_ids_are_of(serve) -> Non
     engine = ScriptedEngine([_delta(7), _finish()])
     channel = EngineChannel(await serve(engine), "abc")
     channel.start()
-    await wait_ready(channel, 5)
+    await wait_ready(channel, 30)
 
     events = await _read(channel)
 
@@ -105,7 +105,7 @@ async def test_token_runs_are_read_as_the_deltas_that_they_stand_for(serve) -> N
     )
     channel = EngineChannel(await serve(ScriptedEngine([runs, _finish()])), "abc")
     channel.start()
-    await wait_ready(channel, 5)
+    await wait_ready(channel, 30)
 
     *deltas, _finished = await _read(channel)
 
@@ -121,7 +121,7 @@ async def test_token_runs_that_do_not_add_up_fail_the_session(serve) -> None:
     runs = pb.TokenRuns(choices=[0], first_positions=[0], num_tokens=[1], token_ids=[7, 8])
     channel = EngineChannel(await serve(ScriptedEngine([runs, _finish()])), "abc")
     channel.start()
-    await wait_ready(channel, 5)
+    await wait_ready(channel, 30)
 
     with pytest.raises(ApiError) as caught:
         await _read(channel)
@@ -137,6 +137,8 @@ async def test_an_engine_with_another_tokeniser_is_never_ready_which_is_said_onc
     channel.start()
 
     with caplog.at_level(logging.ERROR):
+        while not caplog.messages:  # noqa: ASYNC110 -- the log has no event to wait for
+            await asyncio.sleep(0.01)
         assert await wait_ready(channel, 1) is None
 
     (complaint,) = caplog.messages  # of all that were tried within the second
@@ -159,7 +161,7 @@ async def test_an_engine_that_is_about_to_go_is_not_ready_though_it_lets_itself_
     assert not told
     await statuses.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
-    assert await wait_ready(channel, 5.0) is not None
+    assert await wait_ready(channel, 30) is not None
     assert len(told) == 1
     await channel.close()
 
@@ -168,11 +170,11 @@ async def test_a_message_that_makes_no_sense_fails_its_session_and_not_the_next(
     nonsense = pb.SessionEvent(event=pb.GenerateResponse(finish=pb.Finish(reason=99)))
     channel = EngineChannel(await serve(ScriptedEngine([nonsense], [_delta(7), _finish()])), "abc")
     channel.start()
-    await wait_ready(channel, 5)
+    await wait_ready(channel, 30)
 
     with pytest.raises(ApiError) as caught:
         await _read(channel)
-    await wait_ready(channel, 5)
+    await wait_ready(channel, 30)
 
     assert caught.value.kind is ErrorKind.UNAVAILABLE
     assert len(await _read(channel)) == 2

@@ -87,7 +87,7 @@ def _dialer(trusts: Authority, shows: Identity | None = None, name: str | None =
     return Dialer(TlsFiles(TlsPaths(*paths, trusts.certfile)), name)
 
 
-async def _reaches(target: str, dialer: Dialer, seconds: float = 5) -> bool:
+async def _reaches(target: str, dialer: Dialer, seconds: float = 30) -> bool:
     channel = EngineChannel(target, "abc", dialer=dialer)
     channel.start()
     info = await wait_ready(channel, seconds)
@@ -199,7 +199,7 @@ async def test_new_credentials_are_used_without_a_restart(serve, authority, othe
     authority.issue("next").move_to(shows)
 
     assert refused
-    assert await wait_ready(channel, 10) is not None
+    assert await wait_ready(channel, 30) is not None
     await channel.close()
 
 
@@ -214,7 +214,7 @@ async def test_finding_out_an_engines_model_takes_the_same_credentials(
 
     with caplog.at_level(logging.ERROR, "router_svc"):
         directory.start()
-        assert await fleets["abc"].wait_ready(10) is not None
+        assert await fleets["abc"].wait_ready(30) is not None
         while not caplog.messages:  # noqa: ASYNC110 -- the log has no event to wait for
             await asyncio.sleep(0.05)
 

@@ -17,7 +17,7 @@ def _stream() -> RequestStream:
 
 
 async def _next(events) -> EngineEvent:
-    return await asyncio.wait_for(anext(events), timeout=5)
+    return await asyncio.wait_for(anext(events), timeout=30)
 
 
 class _BusyStream(RequestStream):

@@ -93,7 +93,7 @@ async def fleet_of(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what must come."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - a fleet has no event for it
             await asyncio.sleep(0.01)
 
@@ -183,7 +183,7 @@ async def test_an_answer_leaves_an_engine_that_drains_or_is_left_to_finish(
 
         engines[engine_that_ends_it].go_on.set()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             rest = [event async for event in events]
     assert isinstance(rest[-1], EngineFinish)
     assert fleet.num_failovers == int(move)
@@ -198,7 +198,7 @@ async def test_an_answer_leaves_an_engine_whose_steps_hang() -> None:
         engines[0].hang()
         engines[1].go_on.set()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             rest = [event async for event in events]
     assert isinstance(rest[-1], EngineFinish)
     assert fleet.num_failovers == 1

@@ -17,7 +17,7 @@ from router_svc.gen.inference_service import inference_service
 from router_svc.http.app import build_app
 from router_svc.http.exchange import HttpSettings
 
-SETTINGS = HttpSettings(body_cap=1024 * 1024, ping_seconds=0.05, body_seconds=1.0)
+SETTINGS = HttpSettings(body_cap=1024 * 1024, ping_seconds=0.05)
 
 
 @pytest.fixture(scope="module")

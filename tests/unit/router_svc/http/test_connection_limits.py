@@ -31,6 +31,14 @@ class HastyProtocol(LimitedProtocol):
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
+    """The port of a server that is as patient as Octavo is by itself."""
+    settings = HttpSettings(body_cap=4096)
+    with served(build_app([inference_service(FakeInference())], settings=settings)) as client:
+        yield client.base_url.port
+
+
+@pytest.fixture(scope="module")
+def hasty_port() -> Iterator[int]:
     """The port of a server that waits for no head and no body for longer than 0.2 seconds."""
     settings = HttpSettings(body_cap=4096, body_seconds=0.2)
     app = build_app([inference_service(FakeInference())], settings=settings)
@@ -151,14 +159,14 @@ def test_each_request_of_a_connection_has_the_limits_anew(port: int) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"GET ", CHAT, b"\r\n\r\n"])
-def test_a_head_that_does_not_end_in_time_is_refused(port: int, sent: bytes) -> None:
-    error = assert_refused(answer(port, sent), 408)
+def test_a_head_that_does_not_end_in_time_is_refused(hasty_port: int, sent: bytes) -> None:
+    error = assert_refused(answer(hasty_port, sent), 408)
 
     assert error["type"] == "timeout_error"
 
 
-def test_a_connection_that_says_nothing_is_ended(port: int) -> None:
-    assert answer(port, b"") == b""
+def test_a_connection_that_says_nothing_is_ended(hasty_port: int) -> None:
+    assert answer(hasty_port, b"") == b""
 
 
 @pytest.mark.parametrize(
@@ -170,15 +178,15 @@ def test_a_connection_that_says_nothing_is_ended(port: int) -> None:
     ],
     ids=["announced", "in chunks", "asked for"],
 )
-def test_a_body_that_does_not_come_in_time_is_refused(port: int, rest: bytes) -> None:
-    received = answer(port, CHAT + rest)
+def test_a_body_that_does_not_come_in_time_is_refused(hasty_port: int, rest: bytes) -> None:
+    received = answer(hasty_port, CHAT + rest)
 
     received = received.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert "0.2 seconds" in assert_refused(received, 408)["message"]
 
 
-def test_dripping_keeps_no_connection_open(port: int) -> None:
-    with connection(port) as opened:
+def test_dripping_keeps_no_connection_open(hasty_port: int) -> None:
+    with connection(hasty_port) as opened:
         opened.sendall(CHAT + b"Content-Length: 4000\r\n\r\n")
         opened.settimeout(0.02)
         received = b""
@@ -196,8 +204,8 @@ def test_dripping_keeps_no_connection_open(port: int) -> None:
     assert_refused(received, 408)
 
 
-def test_what_is_dripped_after_an_answer_is_not_waited_for(port: int) -> None:
-    with connection(port) as opened:
+def test_what_is_dripped_after_an_answer_is_not_waited_for(hasty_port: int) -> None:
+    with connection(hasty_port) as opened:
         opened.sendall(b"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n")
 
         assert all_from(opened).startswith(b"HTTP/1.1 404 ")
@@ -222,9 +230,9 @@ def test_trailers_change_nothing(port: int) -> None:
     assert b"from-a-trailer" not in received
 
 
-def test_rubbish_does_not_get_into_an_answer_under_way(port: int) -> None:
+def test_rubbish_does_not_get_into_an_answer_under_way(hasty_port: int) -> None:
     slow = BODY[:-1] + b',"model":"hangs"}'
-    with connection(port) as opened:
+    with connection(hasty_port) as opened:
         opened.sendall(CHAT + b"Content-Length: %d\r\n\r\n" % len(slow) + slow)
         opened.sendall(b"rubbish\r\n\r\n")
 
@@ -244,8 +252,8 @@ VALID = CHAT + b"Content-Length: 44\r\n\r\n" + BODY
         st.integers(0, 8),
     )
 )
-def test_no_bytes_take_down_the_server_or_get_another_shape(port: int, sent: bytes) -> None:
-    with connection(port) as opened:
+def test_no_bytes_take_down_the_server_or_get_another_shape(hasty_port: int, sent: bytes) -> None:
+    with connection(hasty_port) as opened:
         opened.sendall(sent)
         with contextlib.suppress(OSError):  # it may have answered and closed by now
             opened.shutdown(socket.SHUT_WR)

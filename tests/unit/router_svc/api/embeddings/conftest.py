@@ -31,7 +31,7 @@ async def connect(tmp_path: Path) -> AsyncIterator[Connect]:
             fleet = Fleet(tokenizer.sha256)
             fleet.add(target)
             stack.push_async_callback(fleet.close)
-            await fleet.wait_ready(5)
+            await fleet.wait_ready(30)
             return ServedModel(fleet, tokenizer, None, OutputFormats(None, None, False)), engine
 
         yield make
