@@ -62,12 +62,13 @@ def gpu_backend(
     max_num_batched_tokens: int,
     max_num_seqs: int,
     batch_invariant: bool,
+    uses_graphs: bool,
     collectives: Collectives | None = None,
 ) -> GpuBackend:
     """The back end for the current GPU, where `engine_svc.devices` says that it can be used.
 
     `collectives` of several ranks make its decoders parts of the model. Unless `batch_invariant`, a
-    row's last bits may depend on the number of rows.
+    row's last bits may depend on the number of rows. Without graphs steps launch kernel by kernel.
     """
     from kernels.gpu.backend import GpuBackend
     from kernels.gpu.device import current_device
@@ -78,6 +79,7 @@ def gpu_backend(
         max_num_seqs=max_num_seqs,
         collectives=collectives,
         batch_invariant=batch_invariant,
+        uses_graphs=uses_graphs,
     )
 
 

@@ -44,6 +44,7 @@ class ModelConfig:
     threads: int | None
     device: str  # auto, cpu or cuda
     batch_invariant: bool  # on a CPU answers are so in any case
+    enforce_eager: bool  # a CPU has no graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ def settings_from(path: Path, params: Mapping[str, Any]) -> Settings:
             threads=params["threads"],
             device=params["device"],
             batch_invariant=params["batch_invariant"],
+            enforce_eager=params["enforce_eager"],
         ),
         cache=CacheConfig(
             block_size=params["block_size"],

@@ -132,5 +132,6 @@ def _identity(settings: Settings, opened: OpenedModel, device: str) -> str:
     # Graphs and buffers of a step have these sizes on all ranks.
     sizes = f"{settings.batch.max_num_seqs} {step_tokens(settings, opened)}"
     flags = f"{model.dtype} {model.quantization} {cache.dtype} {cache.block_size} {sizes}"
+    flags += f" {model.batch_invariant} {model.enforce_eager}"
     digest = hashlib.sha256(f"{opened.weights_version} {flags} {opened.spec}".encode()).hexdigest()
     return f"{model.path.name} on {device}, {opened.format}, fingerprint {digest[:12]}"

@@ -117,6 +117,7 @@ def _on_gpu(
         max_num_batched_tokens=step_tokens(settings, opened),
         max_num_seqs=settings.batch.max_num_seqs,
         batch_invariant=settings.model.batch_invariant,
+        uses_graphs=not settings.model.enforce_eager,
         collectives=collectives,
     )
     if collectives is not None:

@@ -44,18 +44,21 @@ class GpuBackend:
         max_num_seqs: int,
         collectives: Collectives | None = None,
         batch_invariant: bool = True,
+        uses_graphs: bool = True,
     ) -> None:
         """`device` is a CUDA device, or the CPU where Triton interprets kernels.
 
         With `collectives` of several ranks, decoders are this rank's part of a model; the two
         numbers, which shape graphs and steps, are then the same on all ranks. Unless the bits of a
         row must be `batch_invariant`, the vendor's libraries multiply by dense and float8 weights.
+        Without graphs decode steps launch kernel by kernel, as all others do.
         """
         self._device = device
         self._max_num_batched_tokens = max_num_batched_tokens
         self._max_num_seqs = max_num_seqs
         self._collectives = collectives or Single()
         self._batch_invariant = batch_invariant
+        self._uses_graphs = uses_graphs
 
     @property
     def description(self) -> str:
@@ -65,7 +68,8 @@ class GpuBackend:
             return f"Triton's interpreter, for tests{products}"
         major, minor = torch.cuda.get_device_capability(self._device)
         name = torch.cuda.get_device_name(self._device)
-        return f"Triton kernels on {name} (sm_{major}{minor}), CUDA graphs for decoding{products}"
+        graphs = "CUDA graphs for decoding" if self._uses_graphs else "no CUDA graphs"
+        return f"Triton kernels on {name} (sm_{major}{minor}), {graphs}{products}"
 
     def multiplies_fp8(self, precision: Precision) -> bool:
         """Whether rows that meet fp8 weights are rounded to fp8 here, if the weights are for it."""
@@ -92,7 +96,8 @@ class GpuBackend:
         shared = min(SHARING_REQUESTS, max_num_seqs) * spec.num_heads
         shared *= -(-spec.max_position // split) * (spec.head_dim + 2) * _FLOAT32_BYTES
         # Graphs have memory of their own, beside that of steps without them.
-        rows = max(max_num_batched_tokens, max_num_seqs) + graph_sizes(max_num_seqs)[-1]
+        rows = max(max_num_batched_tokens, max_num_seqs)
+        rows += graph_sizes(max_num_seqs)[-1] if self._uses_graphs else 0
         rounds = multiplies_fp8(self._device, dtype) and _has_fp8(spec, source, precision)
         step = _step_peak(spec, dtype, rows, rounds_rows=rounds)
         step += _shared_peak(spec, dtype, rows, ranks, vocab_size)
@@ -142,6 +147,7 @@ class GpuBackend:
             self._device,
             max_num_batched_tokens=self._max_num_batched_tokens,
             max_num_seqs=self._max_num_seqs,
+            uses_graphs=self._uses_graphs,
             kv_dtype=kv_dtype,
             collectives=self._collectives,
         )

@@ -25,7 +25,7 @@ from kernels.backend import AsyncDecoder
 from kernels.gpu.activation import gated_activation
 from kernels.gpu.begun_step import BegunGpuStep
 from kernels.gpu.fp8_linear import Fp8Linear
-from kernels.gpu.graphs import DecodeGraphs, idle_step
+from kernels.gpu.graphs import DecodeGraphs, graph_sizes, idle_step
 from kernels.gpu.launch_table import attention_launch
 from kernels.gpu.linear import GpuLinear, prove_linears
 from kernels.gpu.lora import pack_on_device
@@ -72,8 +72,9 @@ class GpuDecoder(AsyncDecoder):
         max_num_seqs: int,
         kv_dtype: torch.dtype,
         collectives: Collectives,
+        uses_graphs: bool = True,
     ) -> None:
-        """`shard` says what of a model the weights are."""
+        """`shard` says what of a model the weights are; only a GPU uses graphs."""
         self._shard = shard
         self._spec = spec = shard.spec
         self._vocabulary = shard.vocabulary
@@ -84,6 +85,7 @@ class GpuDecoder(AsyncDecoder):
         self._device = device
         self._kv_dtype = kv_dtype
         self._max_num_seqs = max_num_seqs
+        self._uses_graphs = uses_graphs and device.type == "cuda"
         self._max_num_batched_tokens = max_num_batched_tokens
         self._caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         # Of an fp8 cache: 1, as nothing calibrated it. e4m3 holds up to 448.
@@ -144,7 +146,8 @@ class GpuDecoder(AsyncDecoder):
         )
         if self._device.type == "cuda":
             self._compile(min(max_tokens, self._max_seq_len))
-        self._graphs = DecodeGraphs(self._device, self._max_num_seqs, self._layers)
+        sizes = graph_sizes(self._max_num_seqs) if self._uses_graphs else ()
+        self._graphs = DecodeGraphs(sizes, self._layers)
         self._graphs.capture(self._buffers, self._max_seq_len)
 
     @torch.inference_mode()

@@ -20,7 +20,7 @@ import torch
 from kernels.backend import PickInputs, StepInputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kernels.gpu.step_buffers import DeviceBatch, StepBuffers
 
@@ -35,18 +35,17 @@ def graph_sizes(max_num_seqs: int) -> tuple[int, ...]:
 
 
 class DecodeGraphs:
-    """Graphs by size. A device without them has none, and its steps launch kernel by kernel.
+    """Graphs by size. A decoder without them has no sizes, and its steps launch kernel by kernel.
 
-    `layers` computes hidden rows of a batch.
+    `sizes` ascend; `layers` computes hidden rows of a batch.
     """
 
     def __init__(
         self,
-        device: torch.device,
-        max_num_seqs: int,
+        sizes: Sequence[int],
         layers: Callable[[DeviceBatch], torch.Tensor],
     ) -> None:
-        self._sizes = graph_sizes(max_num_seqs) if device.type == "cuda" else ()
+        self._sizes = sizes
         self._layers = layers
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
 

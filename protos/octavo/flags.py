@@ -55,6 +55,14 @@ _ENGINE_FLAGS: Flags = (
         },
     ),
     (
+        "--enforce-eager/--no-enforce-eager",
+        {
+            "default": False,
+            "help": "On a GPU, launch decode steps kernel by kernel rather than capture graphs of "
+            "them: a quicker start and less memory, and slower tokens. No effect on a CPU.",
+        },
+    ),
+    (
         "--dtype",
         {
             "type": click.Choice(["auto", "bfloat16", "float16", "half", "float32", "float"]),

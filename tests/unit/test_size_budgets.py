@@ -16,7 +16,7 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 
 # Lines per part, with docstrings and comments, which are about a quarter. Generated code is free.
 PACKAGE_BUDGETS = {
-    "engine_svc": 2350,  # the loop and its steps, configuration, start-up, memory plan, devices
+    "engine_svc": 2400,  # the loop and its steps, configuration, start-up, memory plan, devices
     "engine_svc/scheduling": 1900,  # with the books of what choices wait for, and steps in flight
     "engine_svc/speculation": 300,
     "engine_svc/constraints": 600,  # bytes of two tokeniser formats; compiling within bounds

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine_svc.loader.open_model import open_model
-from engine_svc.planning.decoder import choose_computation
+from engine_svc.planning.decoder import choose_computation, decoder_needs
 from kernels.backend import Precision
 from kernels.coded import FP8, FP8_WEIGHTS, INT4
 from kernels.gpu.backend import GpuBackend
@@ -104,3 +104,17 @@ def test_the_flag_says_who_multiplies(flags, by_vendor, monkeypatch, tmp_path) -
     computation = choose_computation(settings_of(path, *flags), open_model(path))
 
     assert ("products by cuBLAS" in computation.description) is by_vendor
+
+
+def test_memory_is_planned_for_graphs_unless_a_flag_says_that_there_are_none(
+    monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr("engine_svc.planning.decoder.choose_device", lambda _: ("cuda", None))
+    monkeypatch.setattr("kernels.gpu.device.current_device", lambda: CPU)
+    path = make_tiny("llama", tmp_path)
+
+    def activations(*flags: str) -> int:
+        settings, opened = settings_of(path, *flags), open_model(path)
+        return decoder_needs(settings, opened, choose_computation(settings, opened)).activations
+
+    assert activations("--enforce-eager") < activations()
