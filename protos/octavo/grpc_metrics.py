@@ -6,6 +6,9 @@
 A stream counts once, when it ends, however much it carries: its messages pass with one more hop
 between generators. Names and labels: https://github.com/grpc-ecosystem/go-grpc-middleware, its
 provider for Prometheus.
+
+As every request passes, what is no message of its method's type is refused here, too: grpc.aio would
+tell its caller of Python's classes, and the log of a fault.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf import descriptor_pool
+from google.protobuf.message import DecodeError
 from prometheus_client import Counter, Histogram
 
 if TYPE_CHECKING:
@@ -37,6 +41,8 @@ _TYPES = {
 _EARLY_SECONDS = 0.1
 # What a server has no method for, so that callers cannot make up series.
 _UNKNOWN = ("unary", "unknown", "unknown")
+_UNREADABLE = object()  # stands for bytes that are no message of the method
+_REFUSAL = (grpc.StatusCode.INVALID_ARGUMENT, "the request is no message of this method's type")
 
 
 class CountCalls(grpc.aio.ServerInterceptor):
@@ -106,28 +112,47 @@ class CountCalls(grpc.aio.ServerInterceptor):
             bool(handler.request_streaming), bool(handler.response_streaming)
         ]
         counted: grpc.RpcMethodHandler[Any, Any] = made_by(
-            self._watching(behaviour, method),
-            request_deserializer=handler.request_deserializer,
+            self._watching(behaviour, method, reads_many=bool(handler.request_streaming)),
+            request_deserializer=_reading(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
         return counted
 
-    def _watching(self, behaviour: Callable[..., Any], method: tuple[str, str, str]) -> Any:
+    def _watching(
+        self, behaviour: Callable[..., Any], method: tuple[str, str, str], *, reads_many: bool
+    ) -> Any:
         """The same, and the same kind of function: grpc.aio calls each kind its own way."""
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
             with self._call(method, context):
+                request = await readable(request, context)
                 async with aclosing(behaviour(request, context)) as messages:
                     async for message in messages:
                         yield message
 
         async def answer(request: Any, context: Any) -> Any:
             with self._call(method, context):
+                request = await readable(request, context)
                 return await behaviour(request, context)
 
         def blocking(request: Any, context: Any) -> Any:  # on a thread, and its context tells less
             with self._call(method, None):
+                if request is _UNREADABLE:
+                    context.abort(*_REFUSAL)
                 return behaviour(request, context)
+
+        async def readable(request: Any, context: Any) -> Any:
+            if reads_many:
+                return each_readable(request, context)
+            if request is _UNREADABLE:
+                await context.abort(*_REFUSAL)
+            return request
+
+        async def each_readable(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+            async for request in requests:
+                if request is _UNREADABLE:
+                    await context.abort(*_REFUSAL)
+                yield request
 
         if inspect.isasyncgenfunction(behaviour):
             return stream
@@ -147,6 +172,20 @@ class CountCalls(grpc.aio.ServerInterceptor):
         finally:
             self._seconds.labels(*labels).observe(time.perf_counter() - began)
             self._handled.labels(*labels, _code(context, error)).inc()
+
+
+def _reading(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """The same, but for bytes that cannot be read, which become _UNREADABLE."""
+    if deserialize is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _UNREADABLE
+
+    return read
 
 
 def _described(service: str, method: MethodDescriptor) -> tuple[str, str, str]:

@@ -46,16 +46,16 @@ class Counted:
 
     def __init__(self, registry, channel):
         self._registry = registry
-        self._channel = channel
+        self.channel = channel
 
     def unary(self, method, **options):
-        return self._channel.unary_unary(f"/{SERVICE}/{method}")(b"x", **options)
+        return self.channel.unary_unary(f"/{SERVICE}/{method}")(b"x", **options)
 
     def serves(self, method):
-        return self._channel.unary_stream(f"/{SERVICE}/{method}")(b"x")
+        return self.channel.unary_stream(f"/{SERVICE}/{method}")(b"x")
 
     def both_ways(self, method):
-        return self._channel.stream_stream(f"/{SERVICE}/{method}")()
+        return self.channel.stream_stream(f"/{SERVICE}/{method}")()
 
     def value(self, name, method, kind, **labels):
         all_labels = {"grpc_type": kind, "grpc_method": method, "grpc_service": SERVICE, "of": "t"}
@@ -155,6 +155,35 @@ async def test_a_deadline_that_passes_is_told_from_a_caller_that_leaves():
                 assert await counted.handled("Embed", "unary", "DEADLINE_EXCEEDED")
                 break
     assert begun.is_set()
+
+
+NO_MESSAGE = b"\xff\xff"  # a field's tag without an end
+
+
+@pytest.mark.parametrize("behaviour", [refuses, blocks])
+async def test_a_request_that_cannot_be_read_is_the_fault_of_its_caller(behaviour):
+    handler = grpc.unary_unary_rpc_method_handler(behaviour, pb.EmbedRequest.FromString)
+    async with serving("Embed", handler) as counted:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await counted.channel.unary_unary(f"/{SERVICE}/Embed")(NO_MESSAGE)
+
+        assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refusal.value.details() == "the request is no message of this method's type"
+        assert counted.value("started_total", "Embed", "unary") == 1
+
+
+async def test_what_came_before_a_message_that_cannot_be_read_is_answered():
+    handler = grpc.stream_stream_rpc_method_handler(
+        stream, pb.SessionRequest.FromString, pb.SessionRequest.SerializeToString
+    )
+    async with serving("Session", handler) as counted:
+        call = counted.both_ways("Session")
+        await call.write(pb.SessionRequest(stream_id=1).SerializeToString())
+        assert await call.read() == pb.SessionRequest(stream_id=1).SerializeToString()
+        await call.write(NO_MESSAGE)
+
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await counted.handled("Session", "bidi_stream", "INVALID_ARGUMENT")
 
 
 class Refusing(grpc.aio.ServerInterceptor):
