@@ -7,8 +7,8 @@ A stream counts once, when it ends, however much it carries: its messages pass w
 between generators. Names and labels: https://github.com/grpc-ecosystem/go-grpc-middleware, its
 provider for Prometheus.
 
-As every request passes, what is no message of its method's type is refused here, too: grpc.aio would
-tell its caller of Python's classes, and the log of a fault.
+As every request passes, what is no message of its method's type is refused here, too: grpc.aio
+would tell its caller of Python's classes, and the log of a fault.
 """
 
 from __future__ import annotations
