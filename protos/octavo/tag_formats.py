@@ -33,6 +33,7 @@ MAX_FORMATS = 512
 MAX_DEPTH = 32
 MAX_REPEATS = 1_000
 MAX_CHARS = 65_536
+_MAX_INLINE = 256  # characters
 _KEYS = {
     "const_string": {"value"},
     "json_schema": {"json_schema", "style", "any_order"},
@@ -97,7 +98,8 @@ class _Writer:
     def __init__(self) -> None:
         self.rules: list[str] = []
         self._num_formats = 0
-        self._texts: dict[str, str] = {}
+        self._terminals: dict[str, str] = {}
+        self._choices: dict[tuple[str, ...], str] = {}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +154,7 @@ class _Writer:
         for i, item in enumerate(items):
             if isinstance(item, _Fixed):
                 if i == 0 or not _takes_end(items[i - 1]):
-                    parts.append(_either(item.texts))
+                    parts.append(self._either(item.texts))
                 continue
             if i + 1 == len(items):
                 return " ".join([*parts, self._format(item, end)])
@@ -161,11 +163,11 @@ class _Writer:
             if isinstance(following, _Fixed) and _takes_end(item):
                 own = _End(following.texts, is_last=False)
             parts.append(self._format(item, own))
-        return " ".join([*parts, _either(end.texts)] if end.texts else parts) or '""'
+        return " ".join([*parts, self._either(end.texts)] if end.texts else parts) or '""'
 
     def _format(self, item: _Format, end: _End) -> str:
         kind, fields, path = item
-        close = f" {_either(end.texts)}" if end.texts else ""
+        close = f" {self._either(end.texts)}" if end.texts else ""
         match kind:
             case "json_schema":
                 return self._rule(self._schema(fields, path)) + close
@@ -189,6 +191,25 @@ class _Writer:
         self.rules.append(f"{name}{'[lazy]' if lazy else ''}: {right}")
         return name
 
+    def _terminal(self, body: str) -> str:
+        """The name of a terminal, which stands in the grammar once."""
+        if body not in self._terminals:
+            self._terminals[body] = f"TEXT_{len(self._terminals)}"
+            self.rules.append(f"{self._terminals[body]}: {body}")
+        return self._terminals[body]
+
+    def _either(self, texts: tuple[str, ...]) -> str:
+        """One of some texts; what is long is written once, as many branches may end with it."""
+        found = self._choices.get(texts)
+        if found is None:
+            found = " | ".join(map(quoted, texts))
+            if len(found) > _MAX_INLINE:
+                found = self._terminal(found)
+            elif len(texts) > 1:
+                found = f"({found})"
+            self._choices[texts] = found
+        return found
+
     def _schema(self, fields: dict[str, Any], path: str) -> str:
         if fields.get("style", "json") != "json":
             raise GrammarError(f"{path}.style: only 'json' is supported")
@@ -203,7 +224,7 @@ class _Writer:
             return self._rule(f"/{body}/")
         # As one lexeme, or the expression would take what it is followed by.
         name = f"REGEX_{len(self.rules)}"
-        self.rules.append(f"{name}: /({body})/ {_either(end.texts)}")
+        self.rules.append(f"{name}: /{body}/ {self._either(end.texts)}")
         return name
 
     def _any_text(self, fields: dict[str, Any], path: str, end: _End) -> str:
@@ -214,7 +235,7 @@ class _Writer:
 
     def _text_up_to(self, text: str, path: str, end: _End) -> str:
         if end.texts:
-            return self._rule(f"{text} {_either(end.texts)}", lazy=True)
+            return self._rule(f"{text} {self._either(end.texts)}", lazy=True)
         if end.is_last:
             return text
         raise GrammarError(f"{path}: free text must be followed by a fixed text, or by nothing")
@@ -226,16 +247,13 @@ class _Writer:
         if excluded:
             any_of = " | ".join(map(quoted, excluded))
             body += f" & ~(/(?s:.*)/ ({any_of}) /(?s:.*)/)"
-        if body not in self._texts:
-            self._texts[body] = f"TEXT_{len(self._texts)}"
-            self.rules.append(f"{self._texts[body]}: {body}")
-        return self._texts[body]
+        return self._terminal(body)
 
     def _branches(self, item: _Format, end: _End) -> str:
         depth, path = item.value["depth"], item.path
         if item.kind == "optional":
             content = self.items(item.value.get("content"), f"{path}.content", depth + 1)
-            branches = [self.write(content, end), _either(end.texts) if end.texts else '""']
+            branches = [self.write(content, end), self._either(end.texts) if end.texts else '""']
         else:
             branches = [
                 self.write(self.items(element, at, depth + 1), end)
@@ -256,6 +274,8 @@ class _Writer:
             raise GrammarError(f"{path} needs min and max")
         if high is not None and high < low:
             raise GrammarError(f"{path}.max is less than min")
+        if high == 0:
+            return '""'
         return f"{one}{{{low},{'' if high is None else high}}}"
 
     def _separated(self, item: _Format) -> str:
@@ -265,7 +285,7 @@ class _Writer:
             for at, tag in tag_fields.each(fields, "tags", path)
         ]
         one = self._rule(" | ".join(tags))
-        separator = _either((tag_fields.text(fields, "separator", path),))
+        separator = self._either((tag_fields.text(fields, "separator", path),))
         more = "" if tag_fields.flag(fields, "stop_after_first", path) else f" ({separator} {one})*"
         return f"({one}{more})" + ("" if tag_fields.flag(fields, "at_least_one", path) else "?")
 
@@ -290,7 +310,7 @@ class _Writer:
                 for trigger, after in demanded.items()
             )
         )
-        close = _either(end.texts) if end.texts else ""
+        close = self._either(end.texts) if end.texts else ""
         if once:
             if must:
                 return f"{first} {close}".strip()
@@ -338,11 +358,6 @@ class _Writer:
 def _takes_end(item: _Item) -> bool:
     """Whether an item may end in free text, so that it needs what follows."""
     return isinstance(item, _Format) and item.kind in _OPEN
-
-
-def _either(texts: Sequence[str]) -> str:
-    alternatives = " | ".join(map(quoted, texts))
-    return f"({alternatives})" if len(texts) > 1 else alternatives
 
 
 def _fixed(texts: list[str]) -> list[_Item]:

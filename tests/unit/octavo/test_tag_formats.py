@@ -98,9 +98,12 @@ DISPATCH = {"type": "dispatch", "rules": [["<a>", NUMBER], ["<b>", tag("", ANY, 
         ({"type": "star", "content": const("x")}, ["", "xxx"], ["y"]),
         ({"type": "plus", "content": tag("<", ANY, ">")}, ["<><a>"], ["", "<"]),
         (repeat(either(const("x"), const("y")), 1, 3), ["x", "xyx"], ["", "xxxx"]),
+        (repeat(const("x"), 0, 0), [""], ["x"]),
         (repeat(const("x"), 2, -1), ["xx", "xxxxx"], ["x"]),
         (tag("<a>", ANY, "</a>"), ["<a></a>", "<a>x\n</a>"], ["<a>", "<a></a>x", "<a></a></a>"]),
         (tag("<a>", ANY, ["</a>", "</b>"]), ["<a>x</b>"], ["<a>x</a></b>"]),
+        (tag("<", either(regex("a|b/"), ANY), ["x" * 300, "y" * 300]),
+         ["<a" + "x" * 300, "<q" + "y" * 300], ["<a", "<ax"]),
         (tag("<a>", ANY, ""), ["<a>", "<a>x"], ["x"]),
         (tag("<a>", {**ANY, "excludes": ["</a>", "x"]}, "</a>"), ["<a>y</a>"], ["<a>x</a>"]),
         (sequence(tag("<t>", ANY, "</t>"), ANY), ["<t>x</t>", "<t></t></t>"], ["x"]),
@@ -182,6 +185,20 @@ def test_what_cannot_be_enforced_is_refused_with_its_place(form: Any, told: str)
         lark_of(form)
 
     assert told in str(refused.value)
+
+
+def test_a_regex_that_something_follows_must_be_one_by_itself() -> None:
+    lark = lark_of(sequence(regex("a)|(b"), const("!")))
+
+    assert "unopened group" in LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(lark))
+
+
+def test_the_ends_of_many_branches_are_written_once() -> None:
+    ends = [f"</{i}>" for i in range(1_000)]
+
+    lark = lark_of(tag("<a>", either(*[ANY] * 100), ends))
+
+    assert len(lark) < 2 * len(json.dumps(ends))
 
 
 def test_a_format_excludes_the_older_form() -> None:
