@@ -34,3 +34,13 @@ def test_a_socket_is_answered_as_long_as_its_process_listens(tmp_path: Path) -> 
     assert while_it_listens == (True, "Address already in use")
     assert path.exists()
     assert not after
+
+
+def test_a_socket_whose_process_is_behind_with_its_connections_is_answered(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine.sock")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(path)
+        listener.listen(0)
+        waiting.connect(path)
+
+        assert is_answered(f"unix:{path}")
