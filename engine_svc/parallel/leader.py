@@ -91,12 +91,21 @@ class LeadingAsyncDecoder(LeadingDecoder, AsyncDecoder):
         """`own` and `ahead` are one decoder."""
         super().__init__(own, ranks)
         self._ahead = ahead
+        self._owing: _SharedStep | None = None
 
     def begin(self, inputs: StepInputs) -> BegunStep:
-        """Starts one step on all ranks. Raises as `step`."""
+        """Starts one step on all ranks. Raises as `step`.
+
+        The others give their part of a step's logits at once. If that step was given up, as the one
+        before it failed, they are taken now: else they would be taken for those of this step.
+        """
+        if self._owing is not None and not self._owing.is_asked:
+            self._owing.result()
         self._tell(inputs)
         with _together():
-            return _SharedStep(self._ahead.begin(inputs))
+            begun = _SharedStep(self._ahead.begin(inputs))
+        self._owing = begun if len(inputs.logits_rows) else None
+        return begun
 
 
 def leading(own: Decoder, ranks: Ranks) -> LeadingDecoder:
@@ -111,9 +120,11 @@ class _SharedStep:
 
     def __init__(self, own: BegunStep) -> None:
         self._own = own
+        self.is_asked = False
 
     def result(self) -> StepResult:
         """Waits for the step. Raises as `LeadingDecoder.step`."""
+        self.is_asked = True
         with _together():
             return self._own.result()
 
