@@ -5,7 +5,8 @@
     hidden rows ─▶ wanted ones ─▶ head ─▶ logits ─▶ picked tokens
 
 A step that only decodes replays a captured graph of its layers (`kernels.gpu.graphs`); others
-launch kernel by kernel. The bits are the same: no kernel's result for a row depends on the batch.
+launch kernel by kernel. The bits are the same: no kernel's result for a row depends on the batch,
+but for the vendor's products (`kernels.gpu.vendor_linear`).
 
 Of several ranks each has some of the heads, neurons and tokens (`kernels.sharding`). All have all
 rows of x: what o, down and the embedding give is summed over the ranks, in graphs too, and rank 0
