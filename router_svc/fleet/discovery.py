@@ -162,12 +162,12 @@ class TargetFile:
                 status = self.path.stat()
                 version = (status.st_mtime_ns, status.st_ino, status.st_size)
                 if version != seen:
-                    before, seen = seen, version
                     targets = self._read()
-                    if targets or before is None or version == emptied:
+                    if targets or seen is None or version == emptied:
+                        seen = version
                         yield targets
                     else:
-                        seen, emptied = before, version
+                        emptied = version
                     fault = ""
             except (OSError, UnicodeDecodeError, TargetError) as error:
                 if str(error) != fault:

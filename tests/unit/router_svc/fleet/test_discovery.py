@@ -153,6 +153,23 @@ async def test_trouble_with_a_file_is_said_once(
     assert "No such file" in message
 
 
+async def test_a_file_that_could_not_be_read_is_tried_again_though_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "engines"
+    file.write_text("a:1\n")
+    read_text, refusals = Path.read_text, [PermissionError("not for this user")]
+
+    def read_when_allowed(path: Path, **options: str) -> str:
+        if refusals:
+            raise refusals.pop()
+        return read_text(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", read_when_allowed)
+    async with aclosing(TargetFile(file, seconds=0.01).targets()) as targets:
+        assert await anext(targets) == {"a:1"}
+
+
 async def test_a_mark_of_the_byte_order_is_no_part_of_a_target(tmp_path: Path) -> None:
     file = tmp_path / "engines"
     file.write_bytes(b"\xef\xbb\xbfa:1\r\n")
