@@ -21,7 +21,10 @@ def raise_open_files(num_clients: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
     if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError):  # setrlimit(2): the system allows less than the hard limit
+            most = soft
     if most < num_clients + _OWN:
         log.warning(
             "%d files may be open (ulimit -n): of %d requests at once (--max-requests-in-flight) "

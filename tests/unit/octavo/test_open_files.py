@@ -43,3 +43,17 @@ def test_a_limit_below_what_is_to_be_served_at_once_is_said(
     raise_open_files(num_clients)
 
     assert len(caplog.messages) == said
+
+
+@pytest.mark.usefixtures("limits")
+def test_a_system_that_allows_no_more_ends_no_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+
+    raise_open_files(1024)
+
+    assert caplog.messages[0].startswith("1024 files may be open")
