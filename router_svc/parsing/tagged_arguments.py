@@ -163,9 +163,10 @@ def _own(schema: dict[str, Any]) -> list[str]:
         if not texts:
             raise ValueError("nothing satisfies it")
         found.append(f"({' | '.join(texts)})")
-    low, high = schema.get("minLength", 0), schema.get("maxLength", "")
-    if low or high != "":
-        found.append(f"/(?s:.{{{low},{high}}})/")
+    if lengths := [schema[key] for key in ("minLength", "maxLength") if key in schema]:
+        if not all(type(length) is int and length >= 0 for length in lengths):
+            raise ValueError("minLength and maxLength must be whole numbers")
+        found.append(f"/(?s:.{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}})/")
     if isinstance(pattern := schema.get("pattern"), str):
         found.append(_pattern(pattern))
     if isinstance(form := schema.get("format"), str):

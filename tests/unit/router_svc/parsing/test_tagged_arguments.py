@@ -113,6 +113,9 @@ def test_without_properties_there_may_be_any_parameters() -> None:
     [
         {"type": "string", "format": "phone"},
         {"type": "string", "enum": [1]},
+        {"type": "string", "minLength": "0,9})/ | /(?s:.{0"},
+        {"type": "string", "maxLength": 2.0},
+        {"type": "string", "maxLength": None},
         {"allOf": [{"anyOf": [{"minLength": 1}] * 9}] * 2},
     ],
 )
