@@ -104,7 +104,7 @@ def parse_peft_config(raw: bytes) -> PeftConfig:
     return PeftConfig(
         ranks=_by_module(values, "r", "rank_pattern", _rank),
         alphas=_by_module(values, "lora_alpha", "alpha_pattern", _alpha),
-        rank_stabilised=values.get("use_rslora") is True,
+        rank_stabilised=bool(values.get("use_rslora")),
         target_modules=_targets(values.get("target_modules")),
         base_model=base if isinstance(base, str) else "",
     )

@@ -118,3 +118,10 @@ def test_a_field_that_nobody_knows_is_refused_by_its_name(value):
 
     assert message.startswith("adapter_config.json: use_later_lora is ")
     assert "does not know what the field does" in message
+
+
+@pytest.mark.parametrize(("written", "scale"), [(False, 2.0), (0, 2.0), (True, 4.0), (1, 4.0)])
+def test_a_scale_is_rank_stabilised_whichever_way_that_is_written(written, scale):
+    config = parse_peft_config(orjson.dumps(PEFT_0_9 | {"use_rslora": written}))
+
+    assert config.scale_of("q_proj", 4) == scale
