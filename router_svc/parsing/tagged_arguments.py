@@ -183,5 +183,7 @@ def _pattern(pattern: str) -> str:
     core, starts, ends = without_anchors(pattern)
     if "|" in core and (starts or ends):
         starts = ends = True
-    before, after = "" if starts else "(?s:.*)", "" if ends else "(?s:.*)"
-    return f"/{before}({regex_to_lark(core, 'd')}){after}/"
+    # Each an expression of its own, so that halves of groups do not make one with what is around.
+    own = f"/{regex_to_lark(core, 'd')}/" if core else quoted("")
+    before, after = "" if starts else _ANY_TEXT, "" if ends else _ANY_TEXT
+    return f"({before} {own} {after})"

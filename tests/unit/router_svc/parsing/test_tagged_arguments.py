@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from byte_matcher import ByteMatcher
 from jsonschema import FormatChecker, validate
+from llguidance import LLMatcher
 from octavo.grammars import to_lark
 from parser_runs import calls_of, parse, tool_parser
 
@@ -46,6 +47,9 @@ def takes(matcher: ByteMatcher, value: str) -> bool:
         ({"type": "string", "pattern": r"^\d+$"}, ["12"], ["", "a", "1a", "١"]),
         ({"type": "string", "pattern": "a|b"}, ["xay", "b"], ["x"]),
         ({"type": "string", "pattern": "^a|b$"}, ["a", "b"], ["x"]),
+        ({"type": "string", "pattern": "^$"}, [""], ["a"]),
+        ({"type": "string", "pattern": "", "maxLength": 1}, ["", "a"], ["ab"]),
+        ({"type": "string", "pattern": "a/b"}, ["a/b", "\na/b\n"], ["ab"]),
         ({"allOf": [{"$ref": "#/$defs/short"}, {"pattern": "^a"}]}, ["abc"], ["b", "abcd"]),
         ({"anyOf": [{"enum": ["yes"]}, {"$ref": "#/$defs/short"}, {"type": "null"}]},
          ["yes", "abc", "null"], ["yess"]),
@@ -124,6 +128,13 @@ def test_a_string_that_cannot_be_enforced_is_refused_where_it_has_to_be(schema: 
         matcher_of(whole(schema))
 
     assert takes(matcher_of(whole(schema), strict=False), "any text")
+
+
+def test_a_pattern_must_be_one_by_itself() -> None:
+    schema = json.dumps(whole({"type": "string", "pattern": "a)|(b"}))
+    lark = QWEN3_CODER.grammar([Function("f", schema, strict=True)], required=True, parallel=False)
+
+    assert "unopened group" in LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(lark))
 
 
 def test_many_functions_with_many_parameters_stay_within_a_grammars_limits() -> None:
