@@ -267,6 +267,8 @@ async def test_an_answer_waits_for_its_only_engine_and_goes_on_if_that_has_the_a
             else:
                 assert text == answer("v1", 5, 3)
                 assert "the adapter 'sql'" in streamed.error
+                # What the engine has is known a moment before it has said that it serves.
+                await until(lambda: router.fleets[0].members[0].may_serve)
                 assert (await router.complete("sql")).status_code == (200 if adapters else 404)
 
 
