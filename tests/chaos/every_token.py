@@ -140,7 +140,7 @@ async def _front(target: str) -> AsyncIterator[tuple[ExactlyCuttingEngine, str]]
 
 async def kill_at_every_token(model: Path, scratch: Path) -> tuple[int, list[str]]:
     """How often an engine was killed, and what was another answer then."""
-    engine = Engine(9, model, scratch, ())
+    engine = Engine(9, model, scratch, (), gated=False)
     await engine.proxy.start()
     engine.start()
     tokenizer = Tokenizer.load(model)
