@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from router_svc.parsing.json_reading import read_json, read_json_string, whole_json
+from router_svc.parsing.json_reading import is_sound, read_json, read_json_string, whole_json
 from router_svc.parsing.reader import SPACE
 
 if TYPE_CHECKING:
@@ -83,15 +83,7 @@ def _as_object(text: str) -> str:
     if not text.startswith('"'):
         return text
     held = whole_json(json.loads(text).strip(SPACE))
-    return held if held is not None and held.startswith("{") and _is_sound(held) else text
-
-
-def _is_sound(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which cannot go on to the client
-        return False
-    return True
+    return held if held is not None and held.startswith("{") and is_sound(held) else text
 
 
 def _read_string(reader: Reader) -> Reading[str | None]:

@@ -203,3 +203,12 @@ def _pass_escape(reader: Reader, emit: Callable[[str], object]) -> Reading[None]
         reader.pos += 1
     whole = len(digits) == 4 or (reader.ended and reader.pos == len(reader.text))
     emit(("\\u" if whole else "\\\\u") + digits)
+
+
+def is_sound(text: str) -> bool:
+    """Whether a text can go on to a client: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from router_svc.parsing.json_reading import is_json_number, whole_json
+from router_svc.parsing.json_reading import is_json_number, is_sound, whole_json
 from router_svc.parsing.python_reading import whole_python
 
 if TYPE_CHECKING:
@@ -105,15 +105,7 @@ def _as_kind(text: str, kind: str) -> str | None:
         held = whole_json(text)
     if held is None:
         held = whole_python(text)
-    return held if held is not None and held.startswith(opening) and _is_sound(held) else None
-
-
-def _is_sound(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which cannot go on to the client
-        return False
-    return True
+    return held if held is not None and held.startswith(opening) and is_sound(held) else None
 
 
 class _Expansion:
